@@ -10,11 +10,11 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import zip_longest
-from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from sgdec.errors import SgdecError, UsageError, counted
 from sgdec.io.outputs import Outputs
+from sgdec.sums import mean
 from sgdec.tasks.metrics import NAMES, SAMPLES, SEED, Score, Scores, Test, corpus_scores, sentence_chrf
 from sgdec.terminal import Bar, track
 
@@ -218,7 +218,7 @@ def _lists(run: Outputs, rows: Sequence[tuple[str, ...]], metric: CHRF) -> Lists
     if max(sizes) < 2:
         return None
     if not rows:
-        return Lists(min(sizes), fmean(sizes), max(sizes), None, None, None)
+        return Lists(min(sizes), mean(sizes), max(sizes), None, None, None)
     first, best, ranks = [], [], []
     pairs = zip(run.lists, rows, strict=True)
     for listed, references in track(pairs, f"oracle of {run.name}", log, unit="lists", total=len(rows)):
@@ -227,7 +227,7 @@ def _lists(run: Outputs, rows: Sequence[tuple[str, ...]], metric: CHRF) -> Lists
             first.append(chrf[0])
             best.append(max(chrf))
             ranks.append(chrf.index(best[-1]) + 1)
-    return Lists(min(sizes), fmean(sizes), max(sizes), fmean(first), fmean(best), fmean(ranks))
+    return Lists(min(sizes), mean(sizes), max(sizes), mean(first), mean(best), mean(ranks))
 
 
 def _overlap(first: Outputs, run: Outputs, scores: Scores) -> Overlap:
@@ -258,7 +258,7 @@ def _differences(first: Outputs, run: Outputs) -> ScoreDifferences | None:
     if not found:
         return None
     return ScoreDifferences(
-        len(found), fmean(found), sum(each > 0 for each in found), sum(each < 0 for each in found)
+        len(found), mean(found), sum(each > 0 for each in found), sum(each < 0 for each in found)
     )
 
 

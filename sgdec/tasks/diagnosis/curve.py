@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean
 
 from sgdec.errors import UsageError
 from sgdec.library import LoadedRun
 from sgdec.protocol import Decoder, Hypothesis
 from sgdec.search.outcome import Outcome
+from sgdec.sums import mean
 from sgdec.tasks.diagnosis.cases import Case
 from sgdec.tasks.diagnosis.lengths import compare_lengths
 from sgdec.tasks.diagnosis.repeating import decoded, with_option
@@ -97,12 +97,12 @@ def oracle(run: LoadedRun, cases: Sequence[Case], diagnosis: Diagnosis) -> Oracl
     )
     of_first, of_best = corpus_scores([firsts, chosen], [references], "none", keys=("bleu",)).systems
     return Oracle(
-        fmean(map(len, diagnosis.lists)),
+        mean([len(listed) for listed in diagnosis.lists]),
         of_first["bleu"].value,
         of_best["bleu"].value,
-        fmean(of[0] for of in scores),
-        fmean(map(max, scores)),
-        fmean(best) + 1,
+        mean([of[0] for of in scores]),
+        mean([max(each) for each in scores]),
+        mean(best) + 1,
     )
 
 
@@ -140,7 +140,7 @@ def _point(
         size,
         scores["bleu"].value,
         scores["chrf"].value,
-        fmean(ranks) if ranks else None,
+        mean(ranks) if ranks else None,
         compare_lengths(lengths).ratio,
         sum(is_better(most, _rank(outcome)) for most, outcome in zip(known, outcomes, strict=True)),
         sum(found is None for found in best),

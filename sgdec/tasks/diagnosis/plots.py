@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 COLUMNS = 3
 """The number of reliability diagrams side by side."""
+DRAWN = 1e9
+"""Differences above this are not drawn, and of those below no bin is finer than the largest one divided by this."""
 
 
 class Plot(NamedTuple):
@@ -36,7 +38,7 @@ def plots(report: Report) -> Iterator[Plot]:
     differences = [
         each.model.by
         for each in report.diagnosis.sentences
-        if each.model.by is not None and math.isfinite(each.model.by)
+        if each.model.by is not None and abs(each.model.by) < DRAWN
     ]
     if differences:
         yield _differences(differences)
@@ -54,7 +56,8 @@ def _differences(differences: Sequence[float]) -> Plot:
 
     def draw(figure: Figure) -> None:
         axes = figure.add_subplot()
-        axes.hist(differences, bins=min(40, max(10, len(differences) // 5)), color=SERIES[0])
+        distinct = max(differences) - min(differences) > max(map(abs, differences)) / DRAWN
+        axes.hist(differences, bins=min(40, max(10, len(differences) // 5)) if distinct else 1, color=SERIES[0])
         axes.axvline(0, color=MUTED, linestyle="--")
         axes.set(xlabel="rank score of the output minus that of the reference", ylabel="sentences")
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from sgdec.protocol import Hypothesis
 from sgdec.ranking import Ranking
+from sgdec.sums import exact_sum
 
 RELATIVE, ABSOLUTE = 1e-5, 1e-4
 """Rank scores that differ by at most this count as equal. The scores of a model in float32 depend on the batch by
@@ -81,7 +82,7 @@ def decision(better: Scored, worse: Scored, names: Sequence[str], weights: Seque
     contributions = parts | ({COVERAGE: coverage} if coverage else {})
     difference = better.rank_score - worse.rank_score
     decides = max(contributions, key=contributions.__getitem__)
-    others = math.fsum(by for name, by in contributions.items() if name != decides)
+    others = exact_sum(by for name, by in contributions.items() if name != decides)
     turning = None
     if decides in parts and contributions[decides]:
         place = names.index(decides)

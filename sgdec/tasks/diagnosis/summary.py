@@ -6,9 +6,10 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from statistics import fmean, median
+from statistics import median
 from typing import Any, NamedTuple
 
+from sgdec.sums import mean
 from sgdec.tasks.diagnosis.agreement import Agreement
 from sgdec.tasks.diagnosis.calibration import Reliability
 from sgdec.tasks.diagnosis.lengths import Lengths, compare_lengths
@@ -162,7 +163,7 @@ def _is_reference(sentence: Sentence) -> bool:
 
 def _errors(amounts: Sequence[float]) -> Errors:
     finite = [amount for amount in amounts if math.isfinite(amount)]
-    return Errors(len(amounts), fmean(finite) if finite else None)
+    return Errors(len(amounts), mean(finite) if finite else None)
 
 
 def _deciders(diagnosis: Diagnosis, sentences: Sequence[Sentence]) -> list[Decider]:
