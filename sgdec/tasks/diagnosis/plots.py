@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 COLUMNS = 3
 """The number of reliability diagrams side by side."""
 DRAWN = 1e9
-"""Differences above this are not drawn, and of those below no bin is finer than the largest one divided by this."""
+"""Differences above this are not drawn, and those that differ by less than the largest (or 1) / this have one bin."""
 
 
 class Plot(NamedTuple):
@@ -56,7 +56,7 @@ def _differences(differences: Sequence[float]) -> Plot:
 
     def draw(figure: Figure) -> None:
         axes = figure.add_subplot()
-        distinct = max(differences) - min(differences) > max(map(abs, differences)) / DRAWN
+        distinct = max(differences) - min(differences) > max(*map(abs, differences), 1.0) / DRAWN
         axes.hist(differences, bins=min(40, max(10, len(differences) // 5)) if distinct else 1, color=SERIES[0])
         axes.axvline(0, color=MUTED, linestyle="--")
         axes.set(xlabel="rank score of the output minus that of the reference", ylabel="sentences")
