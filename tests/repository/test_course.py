@@ -26,6 +26,7 @@ from sgdec.plugins.host import Host
 from sgdec.testing import breach
 from tests.course_solutions import wrong_bags, wrong_beams, wrong_curses, wrong_decode_this, wrong_lattices
 from tests.course_solutions.attacks import ATTACKS
+from tests.course_solutions.trivial import TRIVIAL
 from tests.helpers.places import ROOT
 
 pytestmark = pytest.mark.slow
@@ -135,6 +136,11 @@ def test_a_hypothesis_that_nobody_searched_for_gets_nothing(name: str, tmp_path:
     (tmp_path / "invented.py").write_text(invented(asked))
     cls = Host([tmp_path / "invented.py"], autoload=False).load(asked.kind, asked.plugin)
     assert {check.promise for check in asked.checks} - broken(name, cls) == set()
+
+
+@pytest.mark.parametrize(("name", "cls"), [(name, cls) for name, trivial in TRIVIAL.items() for cls in trivial])
+def test_a_submission_that_does_nothing_gets_nothing(name: str, cls: type) -> None:
+    assert {check.promise for check in load(name).checks} - broken(name, cls) == set()
 
 
 @pytest.mark.parametrize(("name", "cls", "promises"), CASES, ids=[cls.__name__ for _, cls, _ in CASES])

@@ -49,6 +49,17 @@ def test_hidden_checks_are_loaded_if_they_are_there(tmp_path: Path, monkeypatch:
     assert found.points == 3
 
 
+def test_the_starter_and_the_handout_of_beam_ask_for_the_same_list() -> None:
+    starter, handout = ((COURSE / "beam" / name).read_text() for name in ("starter.py", "handout.md"))
+    assert "All finished hypotheses that were ever in the beam, best rank score first" in starter
+    assert "Return all finished hypotheses that were ever in $H$, best rank score first" in handout
+
+
+def test_the_report_on_the_page_for_students_has_a_promise_as_it_is() -> None:
+    (quoted,) = re.findall(r"^   0 of (\d)  (.*)$", (COURSE / "students.md").read_text(), re.MULTILINE)
+    assert quoted in [(str(check.points), check.promise) for check in load_assignment("beam").checks]
+
+
 class TestSmallModel(PredictorContract):
     """sgdec's own contract."""
 

@@ -35,13 +35,22 @@ def random_sources(rng: np.random.Generator, count: int, longest: int = 5) -> li
 
 
 class BagContract(PredictorContract):
-    """sgdec's own contract, with random bags."""
+    """sgdec's own contract, with random bags.
+
+    Its promises are kept by a predictor that lets what is in the bag follow, and knows what has been taken.
+    """
 
     vocab_size = V
 
     def __init__(self, make: Make, rng: np.random.Generator) -> None:
         self._make = make
         self.sources = random_sources(rng, 5)
+        predictor = self.make()
+        predictor.initialize(Source(1, (3, 4, 4, 5)))
+        full = ask(predictor, V)
+        assert all(full[token] != FORBIDDEN for token in (3, 4, 5)), "what is in the bag must be able to follow"
+        predictor.consume(3)
+        assert not np.array_equal(full, ask(predictor, V)), "scores must change if a token is taken"
 
     def make(self) -> Predictor:
         predictor: Predictor = self._make()
@@ -147,6 +156,8 @@ def _(make: Make, rng: np.random.Generator) -> None:
                 state = predictor.consume_batch(state, [int(token)])
             states += state
         keys = state_key(states)
+        (full,) = state_key(predictor.initialize_batch([source]))
+        assert not prefix or keys[0] != full, f"a bag must have another key than before {prefix} were taken, {full!r}"
         assert len(set(keys)) == 1, (
             f"in whatever order {sorted(prefix)} were taken, the key must be one, not {keys[0]!r} and {keys[-1]!r}"
         )

@@ -49,6 +49,11 @@ class BeamContract(DecoderContract):
         assert any(space.expansions for _, space, _ in searches), "a search must expand hypotheses, expanded none"
         yield from searches
 
+    def test_an_empty_space_gives_an_empty_list(self) -> None:
+        """A decoder that never finds anything does not keep it."""
+        assert self._results
+        super().test_an_empty_space_gives_an_empty_list()
+
 
 def layered(rng: np.random.Generator, length: int, coarse: bool = False) -> TinySpace:
     """A space with hypotheses of one length; with ``coarse`` totals are integers, and therefore often equal."""

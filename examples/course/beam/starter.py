@@ -27,7 +27,9 @@ class MyBeam(Decoder):
         self.ranking = Ranking(alpha)  # space.rank_score(node) is then equation 14; with alpha 0 the total
 
     def decode(self, space: SearchSpace) -> Result:
-        """The finished hypotheses of the last beam, best rank score first, at most ``space.nbest``.
+        """All finished hypotheses that were ever in the beam, best rank score first, at most ``space.nbest``.
+
+        A finished hypothesis that loses its place in the beam is returned, too.
 
         A node is (h, c, s) of the paper in one value: ``node.tokens``, ``node.total``, and states that you never see.
         """

@@ -244,6 +244,7 @@ class SearchContract(DecoderContract):
     def __init__(self, make: Make, rng: np.random.Generator) -> None:
         self._make = make
         self.spaces = [tiny for tiny in tiny_spaces() if tiny.empty]
+        assert search(self.make(), falling(rng, 3))[0], "a search must find something, found nothing"
 
     def make(self) -> Decoder:
         return beam(self._make, Rules(3))

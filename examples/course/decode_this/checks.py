@@ -120,14 +120,16 @@ def _(make: Make, rng: np.random.Generator) -> Share:
 
 @ASSIGNMENT.check("the budget is never exceeded, however small it is", points=2)
 def _(make: Make, rng: np.random.Generator) -> None:
+    outputs = 0
     for kind in BUDGET:
         for mix in islice(draw_mixes(kind, rng), 3):
             for budget in (1, 2, mix.length, mix.length + 1, 3 * mix.length):
                 space = mix.open(most=100 * budget)
-                make(budget=budget).decode(space)
+                outputs += len(make(budget=budget).decode(space).hypotheses)
                 assert 0 < space.expansions <= budget, (
                     f"{space.expansions} expansions with a budget of {budget} ({mix.name} {mix.source.id})"
                 )
+    assert outputs, "a search must find something, found nothing within any budget"
 
 
 @ASSIGNMENT.check(
@@ -167,8 +169,9 @@ class BudgetContract(DecoderContract):
         return decoder
 
     def _search_all(self) -> Iterator[tuple[str, SearchSpace, Result]]:
-        """Promises about hypotheses are kept by a decoder that searches."""
+        """Promises about hypotheses are kept by a decoder that searches and finds some."""
         searches = [*super()._search_all()]
+        assert any(result.hypotheses for _, _, result in searches), "a search must find something, found nothing"
         assert any(space.expansions for _, space, _ in searches), "a search must expand hypotheses, expanded none"
         yield from searches
 

@@ -104,13 +104,18 @@ def visit(arcs: Arcs) -> list[Visit]:
 
 
 def bounds(make: Make, arcs: Arcs, visits: Sequence[Visit], name: str = "best_remaining") -> list[float]:
-    """The bounds of the submission after each prefix."""
+    """The bounds of the submission after each prefix. One that hides every path is worth no point."""
     with files([arcs]) as path:
         predictor = lift(make(path=path))
         states: list[State] = predictor.initialize_batch([Source(1, (3,))])
         for each in visits[1:]:
             states += predictor.consume_batch([states[each.parent]], [each.prefix[-1]])
-        return ask(predictor, name, states)
+        found = ask(predictor, name, states)
+    none = -math.inf if name == "best_remaining" else math.inf
+    assert not visits[0].remaining or any(bound != none for bound in found), (
+        f"{name} is always {none}, but a path leads to an end, {at(visits[0], arcs)}"
+    )
+    return found
 
 
 def ask(predictor: BatchPredictor, name: str, states: Sequence[State]) -> list[float]:
@@ -201,7 +206,7 @@ def _(make: Make, rng: np.random.Generator) -> None:
     with files([arcs]) as path:
         predictor = lift(make(path=path))
         (found,) = ask(predictor, "best_remaining", predictor.initialize_batch([Source(1, (3,))]))
-    assert not math.isnan(found), "best_remaining must be a number"
+    assert found > -math.inf, f"best_remaining must be a number, not {found}: there are paths"
 
 
 def spaces(
@@ -250,7 +255,7 @@ def _(make: Make, rng: np.random.Generator) -> None:
 def _(make: Make, rng: np.random.Generator) -> None:
     for mine, truth, about in spaces(make, rng, 20, (1.0,), dead=False):
         space = mine.open(most=5_000)
-        AStarDecoder().decode(space)
+        assert AStarDecoder().decode(space).hypotheses, f"A* must find something, found nothing; {about}"
         needed = len(enumerate_space(truth.constellation(), truth.source)[0].tokens) + 1
         assert space.expansions <= needed, f"{space.expansions} prefixes were expanded, not {needed}; {about}"
 
@@ -287,5 +292,7 @@ class LatticeContract(PredictorContract):
 
 @ASSIGNMENT.check("abilities change nothing", points=1)
 def _(make: Make, rng: np.random.Generator) -> None:
-    with files([random_arcs(rng, ends=True) for _ in LatticeContract.sources]) as path:
+    lattices = [random_arcs(rng, ends=True) for _ in LatticeContract.sources]
+    bounds(make, lattices[0], visit(lattices[0]))
+    with files(lattices) as path:
         LatticeContract(make, path).test_abilities_change_nothing()
