@@ -127,6 +127,45 @@ def test_a_handout_becomes_cells() -> None:
 
 
 @pytest.mark.slow
+def test_the_assignment_on_the_page_can_be_graded_and_exported(tmp_path: Path) -> None:
+    """Its blocks are typed in a clone that has the course alone; they end with the export."""
+    shutil.copytree(COURSE, tmp_path / "examples" / "course", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "docs" / "howto").mkdir(parents=True)
+    shutil.copy(ROOT / "docs" / "howto" / "teaching.md", tmp_path / "docs" / "howto")
+    section = (COURSE / "README.md").read_text().partition("## Another assignment")[2]
+    for language, block in re.findall(r"^```(python|sh)\n(.*?)^```$", section, re.MULTILINE | re.DOTALL):
+        if language == "python":
+            path = tmp_path / block.splitlines()[0].removeprefix("# ")
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(block)
+            continue
+        course = "import sgdec.cli.course as c, sys; c.COURSE = c.Path('examples/course').resolve(); c.command()"
+        programs = f'python() {{ {sys.executable} "$@"; }}; sgdec() {{ shift; python -c "{course}" "$@"; }}\n'
+        done = subprocess.run(["bash", "-euc", programs + block], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    assert "mymodel: 0 of 3 points" in done.stdout and "mymodel: 3 of 3 points" in done.stdout
+    found = files(tmp_path / "term" / "student")
+    assert {"mymodel.ipynb", "mymodel/handout.md", "mymodel/starter.py", "mymodel/checks.py"} <= found
+
+
+@pytest.mark.parametrize("part", ["handout.md", "starter.py"])
+def test_an_incomplete_assignment_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], part: str
+) -> None:
+    for name in {"handout.md", "starter.py"} - {part}:
+        (tmp_path / "mine").mkdir()
+        (tmp_path / "mine" / name).touch()
+    monkeypatch.setattr(export, "COURSE", tmp_path)
+    monkeypatch.setattr(export, "assignments", lambda: ["mine"])
+    assert sgdec(["course", "export", str(tmp_path / "new")]) == 2
+    assert capsys.readouterr().err == (
+        f"Error: {tmp_path}/mine/{part}: no such file. "
+        "An assignment has a handout.md, a starter.py and a checks.py.\n"
+    )
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.slow
 def test_the_student_folder_works_alone(exported: Path, tmp_path: Path) -> None:
     alone = shutil.copytree(exported / "student", tmp_path / "alone")
     shutil.copy(SOLUTIONS / "my_bag.py", alone)

@@ -33,6 +33,7 @@ IN_ORDER = [
     ROOT / "docs" / "howto" / "view.md",
     ROOT / "docs" / "howto" / "hugging-face.md",
     ROOT / "docs" / "howto" / "reproduce-generate.md",
+    ROOT / "examples" / "course" / "README.md",
 ]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").rglob("*.md"))]
 BLOCK = re.compile(r"^( *)```(\S*)[^\n]*\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
@@ -63,7 +64,7 @@ ALONE = blocks([page for page in PAGES if page not in IN_ORDER])
 @pytest.mark.parametrize(("where", "language", "code"), [pytest.param(*block, id=block[0]) for block in ALONE])
 def test_code_blocks_run(where: str, language: str, code: str, tmp_path: Path, programs: Path) -> None:
     if "examples" in code:
-        shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+        copy_examples(tmp_path)
         for solution in (ROOT / "tests" / "course_solutions").glob("my_*.py"):
             shutil.copy(solution, tmp_path)
     printed = run(where, language, code, tmp_path, programs)
@@ -75,13 +76,16 @@ def test_code_blocks_run(where: str, language: str, code: str, tmp_path: Path, p
 @pytest.mark.parametrize("page", IN_ORDER, ids=lambda page: page.stem)
 def test_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path, programs: Path) -> None:
     pytest.importorskip("pynini")
+    if page.is_relative_to(ROOT / "examples"):
+        copy_examples(tmp_path)
     if page.parent.name == "tutorial":
         run("in place of make demo", "sh", "sgdec demo --quick --directory demo", tmp_path, programs)
     printed = ""
     for where, language, code in blocks([page]):
         if language == "python":
-            named = re.match(r"# (\w+\.py)\n", code)
+            named = re.match(r"# ([\w/]+\.py)\n", code)
             assert named, f"{where}: the first line of a file is a comment with its name"
+            (tmp_path / named[1]).parent.mkdir(exist_ok=True)
             (tmp_path / named[1]).write_text(code, encoding="utf-8")
         else:
             printed += run(where, language, code, tmp_path, programs)
@@ -131,6 +135,10 @@ def test_forked_programs_do_what_new_processes_do(code: str, tmp_path: Path, pro
         said = done.stderr.replace(str(folder), "").replace("python -m sgdec", "sgdec").splitlines()
         found.append((done.returncode, done.stdout.replace(str(folder), ""), said[-1:]))
     assert found[0] == found[1]
+
+
+def copy_examples(folder: Path) -> None:
+    shutil.copytree(ROOT / "examples", folder / "examples", ignore=shutil.ignore_patterns("__pycache__"))
 
 
 def run(where: str, language: str, code: str, folder: Path, programs: Path) -> str:

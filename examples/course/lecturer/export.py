@@ -27,6 +27,7 @@ LECTURER_PAGES = {
 """Pages that have other names in a distribution."""
 LEFT_OUT = {"README.md", "students.md", "lecturer"}
 """Files of the course that no distribution has under their own names."""
+PARTS = "a handout.md, a starter.py and a checks.py"
 TEXTS = {".md", ".py"}
 LINK = re.compile(r"\[([^\]]*)\]\((?![a-z]+:|[/#])([^)#\s]+)(?:#[^)\s]*)?\)")
 MOVED = {
@@ -39,8 +40,13 @@ MOVED = {
 
 
 def export(folder: Path) -> None:
-    """Write both distributions to a folder that must be new or empty."""
+    """Write both distributions to a folder that must be new or empty. Raises UsageError for an incomplete assignment.
+    """
     require_new(folder)
+    for name in assignments():
+        for part in ("handout.md", "starter.py"):
+            if not (COURSE / name / part).is_file():
+                raise UsageError(f"{COURSE / name / part}: no such file. An assignment has {PARTS}.")
     partial = folder.resolve().with_name(f".{folder.resolve().name}.partial")
     shutil.rmtree(partial, ignore_errors=True)  # of an export that was killed
     partial.mkdir(parents=True, mode=stat.S_IMODE(folder.stat().st_mode) if folder.exists() else 0o777)
