@@ -1,4 +1,4 @@
-"""What pydantic finds wrong with a value, in plain words: 'x' should be an integer; trace.nbest is missing."""
+"""Pydantic's errors about values in plain words: 'x' should be an integer; trace.nbest is missing."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ PHRASES = {
     "dataclass_type": "should be a table of names and values",
     "model_type": "should be a table of names and values",
 }
-"""What is said about a value, by pydantic's type of error; the names in braces are of the error's context."""
+"""The words about a value, by pydantic's type of error; the names in braces are of the error's context."""
 
 OF_NAMES = ("missing", "extra_forbidden", "unexpected_keyword_argument")
 """The types of errors that are about a name: the value that pydantic passes along is not its value."""

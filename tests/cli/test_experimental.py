@@ -34,3 +34,17 @@ def in_docs() -> set[tuple[str, str, str]]:
 def test_the_help_and_the_table_mark_the_same_options() -> None:
     assert in_help() == in_docs()
     assert {option for option, _, _ in in_help()} >= {"--workspace", "--parallel", "--device"}
+
+
+ON_GPUS = re.compile(r"\bGPUs?\b|--device cuda")
+STATEMENT = "have never run on one"
+"""The one statement about GPUs, in the section that other pages link to."""
+
+
+def test_every_page_that_speaks_of_gpus_leads_to_the_one_statement() -> None:
+    section = DOCS.read_text("utf-8").partition("## Experimental")[2]
+    assert STATEMENT in " ".join(section.split())
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").rglob("*.md"))]
+    speaking = [page for page in pages if ON_GPUS.search(page.read_text("utf-8"))]
+    silent = [page for page in speaking if "#experimental)" not in page.read_text("utf-8")]
+    assert len(speaking) >= 5 and silent == []
