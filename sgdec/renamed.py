@@ -36,6 +36,8 @@ class _NeverPositive:
         return isinstance(highest, Real) and float(highest) <= 0
 
     def __set__(self, predictor: Any, value: bool) -> None:
+        if value and predictor.never_positive:
+            return  # its max_score says so already
         predictor._never_positive = bool(value)
         if not value or vars(predictor).get("max_score", math.inf) == math.inf:  # else the two may contradict
             predictor.max_score = 0.0 if value else math.inf

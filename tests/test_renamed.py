@@ -65,6 +65,13 @@ class Both(Silent):
     max_score = -0.5
 
 
+class BothOfInstance(Silent):
+    max_score = -0.5
+
+    def __init__(self) -> None:
+        self.never_positive = True  # type: ignore[misc]
+
+
 class Unknown(Silent):
     never_positive = False
     max_score = 2.0
@@ -75,6 +82,7 @@ class Unknown(Silent):
     [
         (OfClass, 0.0, True), (Derived, 0.0, True), (Revoked, math.inf, True), (OfInstance, 0.0, True),
         (RevokedByInstance, math.inf, True), (Computed, 0.0, True), (WithFields, 0.0, True), (Both, -0.5, False),
+        (BothOfInstance, -0.5, False),
         (Unknown, 2.0, False), (Silent, math.inf, False),
     ],
 )  # fmt: skip
