@@ -331,7 +331,7 @@ class Tally:
             self._bar.expect(total)
 
     def searched(self, number: int) -> None:
-        """So many searches have ended (`sgdec.search.scheduler.Scheduler.run`)."""
+        """This number of searches has ended (`sgdec.search.scheduler.Scheduler.run`)."""
         self._bar.advance(number - self._searched)
         self._searched = number
 

@@ -33,7 +33,7 @@ class Meter:
         return time.monotonic() >= self._shown + SECONDS
 
     def expanded(self, nodes: int) -> None:
-        """A search has expanded so many nodes."""
+        """A search has expanded this number of nodes."""
         self.expansions += nodes
         if self.due:
             self._shown = time.monotonic()

@@ -126,7 +126,7 @@ def test_without_extras_what_needs_one_names_it(smallest: Environment, tmp_path:
         "cluster --model a --input in.ids --output c": "nmt",
         "compare in.ids in.ids": "report",
         f"{decode.replace('decode', 'diagnose --reference in.ids --html c')} wc": "report",
-        "evaluate --reference in.ids in.ids": "nmt",
+        "evaluate --reference in.ids in.ids": "report",
         "export a --to hf --output c": "nmt",
         "quantize a --output c": "nmt",
         "tokenizer --input in.ids --output c": "nmt",
