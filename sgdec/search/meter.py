@@ -1,4 +1,4 @@
-"""How far the searches in flight are, for a line of progress: a search can take long before it has an outcome."""
+"""The state of the searches in flight, for a line of progress: a search can take long before it has an outcome."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Meter:
             self._show(self)
 
     def bounded(self, sentence: int, bound: float, best: float) -> None:
-        """What the search for a sentence can still find, and has found (-inf = nothing), as rank scores."""
+        """The best that the search for a sentence can still find, and has found (-inf = nothing), as rank scores."""
         self._gaps[sentence] = math.inf if best == -math.inf else max(bound - best, 0.0)
 
     def ended(self, sentence: int) -> None:
