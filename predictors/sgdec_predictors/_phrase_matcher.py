@@ -45,6 +45,17 @@ class Pattern(NamedTuple):
         return cls(text, text.encode(), phrase, begins, ends, offsets, tuple(marks) or offsets[-1:])
 
 
+class Run(NamedTuple):
+    """Tokens of single bytes that are decoded together, see `PretrainedVocabulary.byte_runs`."""
+
+    broken: Reading | None
+    """The state if they are not UTF-8; None = they are not, and the state is this one."""
+    wrong: bool
+    """Whether they complete an avoided phrase if they end here, and are UTF-8."""
+    broken_wrong: bool
+    """The same if they are not."""
+
+
 class Reading(NamedTuple):
     """The state after a text: an immutable value."""
 
@@ -58,6 +69,8 @@ class Reading(NamedTuple):
     """The node of the avoided patterns."""
     met: int
     """The phrases that are met as a bit mask; in order, their number."""
+    run: Run | None = None
+    """The bytes that have not ended; the fields above count them as UTF-8 as long as they can be."""
 
 
 START = Reading(b"", False, 0, 0, 0)
@@ -87,7 +100,7 @@ class Matcher:
 
     def read(self, before: Reading, text: str) -> tuple[Reading, bool]:
         """The state after more characters, and whether an avoided phrase is complete."""
-        _, in_word, wanted, avoided, met = before
+        _, in_word, wanted, avoided, met, _ = before
         if not wanted and not avoided and self._starts.isdisjoint(text):
             return (before._replace(in_word=is_word(text[-1])) if text else before), False
         wrong = False

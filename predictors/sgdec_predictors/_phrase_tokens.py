@@ -3,6 +3,10 @@
 Most tokens are harmless in most states. So the tokens that complete a phrase are not found by reading all of them,
 but by looking up the missing text: tokens that begin with the rest of a phrase that has begun, and tokens that
 contain a whole one.
+
+Some vocabularies decode tokens of single bytes together: all of them are unknown characters if they are not UTF-8 as
+a whole. So what such bytes spell is certain only when other text follows, or the end. Until then the state has both
+readings, and each such token is tried.
 """
 
 from __future__ import annotations
@@ -21,8 +25,9 @@ from sgdec.constraints.characters import is_word
 from sgdec.constraints.spelling import Spelling
 from sgdec.context import Vocabulary
 from sgdec.protocol import FORBIDDEN, SparseRow
-from sgdec_predictors._phrase_matcher import Matcher, Reading
+from sgdec_predictors._phrase_matcher import Matcher, Reading, Run
 from sgdec_predictors._phrase_prefixes import Prefixes
+from sgdec_predictors._phrase_spelling import Speller
 from sgdec_predictors._token_texts import TokenTexts
 
 Ints = npt.NDArray[np.int64]
@@ -50,10 +55,9 @@ class SpelledTokens:
         self.not_words = cache(lambda state: self.texts(state).starting_as(lambda char: not is_word(char)))
         """By state the tokens that end a word before them."""
         self.all = np.arange(spelling.size)
-
-    def contain(self, text: str) -> bool:
-        """Whether a token contains this text."""
-        return any(any(self.texts(state).containing(text)) for state in range(self.spelling.states))
+        self.speller = Speller(spelling, fold)
+        self.byte_runs: frozenset[int] = getattr(vocabulary, "byte_runs", frozenset())
+        """The tokens of single bytes that are decoded together."""
 
 
 class PhraseTokens:
@@ -76,9 +80,10 @@ class PhraseTokens:
 
     def row(self, spelling: int, reading: Reading) -> SparseRow:
         """The scores of all tokens: 0, and -inf for those that are listed."""
-        everything, wrong = self.matcher.at_end(reading)
-        ends = everything and not wrong
-        key = spelling, reading.rest, reading.in_word, reading.avoided, ends
+        ended, completed = self._ended(reading)
+        everything, wrong = self.matcher.at_end(ended)
+        ends = everything and not wrong and not completed
+        key = spelling, reading.rest, reading.in_word, reading.avoided, reading.run, ends
         if key not in self._rows:
             tokens = self._forbidden(spelling, reading)
             tokens = np.setdiff1d(tokens, [EOS]) if ends else np.union1d(tokens, [EOS])
@@ -106,15 +111,52 @@ class PhraseTokens:
         piece = spelled.spelling.adds[spelling][token]
         if piece is None and token in spelled.invisible:
             return spelling, reading, False
+        after = int(spelled.spelling.after[spelling, token])
+        if token in spelled.byte_runs and piece is not None:
+            return after, *self._after_byte(reading, piece)
+        reading, completed = self._ended(reading)
         data = reading.rest + (UNKNOWN.encode() if piece is None else piece)
         text, used = utf_8_decode(data, "replace", False)
         read, wrong = self.matcher.read(reading, spelled.fold(text))
-        return int(spelled.spelling.after[spelling, token]), read._replace(rest=data[used:]), wrong
+        return after, read._replace(rest=data[used:]), wrong or completed
+
+    def _after_byte(self, reading: Reading, byte: bytes) -> tuple[Reading, bool]:
+        """The state after one more byte of a run, and whether it is certain that an avoided phrase is complete."""
+        run = reading.run or Run(reading, False, False)
+        if run.broken is None:
+            read, wrong = self.matcher.read(reading, UNKNOWN)
+            return read._replace(run=run), wrong
+        broken, wrong = self.matcher.read(run.broken, UNKNOWN)
+        wrong |= run.broken_wrong
+        data = reading.rest + byte
+        try:
+            text, used = utf_8_decode(data, "strict", False)
+        except UnicodeDecodeError:
+            return broken._replace(run=Run(None, False, False)), wrong
+        read, completed = self.matcher.read(reading, self._spelled.fold(text))
+        return read._replace(rest=data[used:], run=Run(broken, run.wrong or completed, wrong)), False
+
+    def _ended(self, reading: Reading) -> tuple[Reading, bool]:
+        """The state if a run of bytes ends here, and whether it completes an avoided phrase."""
+        run = reading.run
+        if run is None or run.broken is None:
+            return reading._replace(run=None), False
+        return (run.broken, run.broken_wrong) if reading.rest else (reading._replace(run=None), run.wrong)
 
     def _forbidden(self, spelling: int, reading: Reading) -> Ints:
         """The tokens that complete an avoided phrase, or that have no text here."""
         if not self._avoided:
             return self._spelled.blocked[spelling]
+        runs = self._spelled.byte_runs
+        if not runs:
+            return self._forbidden_without_runs(spelling, reading)
+        ended, completed = self._ended(reading)
+        others = self._visible if completed else self._forbidden_without_runs(spelling, ended)
+        wrong = [token for token in runs if self._after(spelling, reading, token)[2]]
+        return np.union1d(np.setdiff1d(others, as_ints(runs)), as_ints(wrong))
+
+    def _forbidden_without_runs(self, spelling: int, reading: Reading) -> Ints:
+        """The same without tokens of bytes that are decoded together."""
         if reading.rest:
             return self._forbidden_within_character(spelling, reading)
         always, at_beginning = self._within(spelling)
@@ -136,7 +178,8 @@ class PhraseTokens:
         continuing = self._spelled.texts(spelling).continuing
         wrong = [token for token in continuing.tolist() if self._after(spelling, reading, token)[2]]
         ended, is_wrong = self.matcher.read(reading, UNKNOWN)
-        others = self._spelled.all if is_wrong else self._forbidden(spelling, ended._replace(rest=b""))
+        ended = ended._replace(rest=b"")
+        others = self._visible if is_wrong else self._forbidden_without_runs(spelling, ended)
         blocked = self._spelled.blocked[spelling]
         return np.union1d(np.union1d(np.setdiff1d(others, continuing), as_ints(wrong)), blocked)
 
@@ -153,12 +196,15 @@ class PhraseTokens:
         return as_ints(always), as_ints(at_beginning)
 
     @property
+    def _visible(self) -> Ints:
+        """The tokens that ``decode`` does not leave out."""
+        return np.setdiff1d(self._spelled.all, as_ints(self._spelled.invisible))
+
+    @property
     def _without_text(self) -> Ints:
         """The tokens that stand between words, and have no text."""
-        spelled = self._spelled
-        adds, invisible = spelled.spelling.adds, spelled.invisible
-        hidden = (token for token in spelled.all.tolist() if token not in invisible)
-        return as_ints(token for token in hidden if all(row[token] is None for row in adds))
+        adds = self._spelled.spelling.adds
+        return as_ints(token for token in self._visible.tolist() if all(row[token] is None for row in adds))
 
 
 def _ends(ends_word: bool, after: str) -> bool:

@@ -173,14 +173,14 @@ class Phrases(Forbidding[State]):
         return Pattern.of(self._fold(text), phrase, self._whole_words, marks)
 
     def _marks(self, text: str) -> list[int]:
-        """The offsets in the folded phrase at which the vocabulary's own tokens end.
+        """The offsets in the folded phrase at which the vocabulary's own tokens end; empty if these do not spell it.
 
-        Raises SgdecError if no token contains the phrase, and the vocabulary's own tokens do not spell it.
+        Raises SgdecError if no tokens spell the phrase.
         """
         own, data = self._vocabulary.encode(text), text.encode()
-        spelled = self._spelled.spelling.text(own)
-        if spelled != data:
-            if self._spelled.contain(self._fold(text)):
+        begin = (self._spelled.spelling.text(own) or b"").find(data)  # some tokenizers put a blank before a text
+        if begin < 0:
+            if self._spelled.speller.spells(self._pattern(text, 0)):
                 return []
             instead = self._vocabulary.decode(own)
             raise SgdecError(
@@ -189,7 +189,8 @@ class Phrases(Forbidding[State]):
         sizes = list(accumulate(len(char.encode()) for char in text))
         folded = [0, *accumulate(len(char.encode()) for char in self._fold(text))]
         marks = set()
-        for offset in self._spelled.spelling.offsets(own):  # each can be within a character
+        for end in self._spelled.spelling.offsets(own):  # each can be within a character
+            offset = min(max(end - begin, 0), len(data))
             whole = bisect_right(sizes, offset)
             marks.add(folded[whole] + offset - (sizes[whole - 1] if whole else 0))
         return sorted(marks - {0})

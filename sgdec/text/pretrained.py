@@ -159,6 +159,14 @@ class PretrainedVocabulary:
             return bytes(_BYTES[character] for character in piece) if _BYTES.keys() >= {*piece} else None
         return bytes([int(piece[3:5], 16)]) if _is_byte(piece) else piece.replace(BLANK, " ").encode()
 
+    @cached_property
+    def byte_runs(self) -> frozenset[int]:
+        """The tokens of single bytes that `decode` reads together: if those next to each other are not UTF-8 as a
+        whole, each of them becomes U+FFFD, also those that are a character. Empty if it reads them one by one."""
+        if self._of_bytes or b'"ByteFallback"' not in self._decoder:
+            return frozenset()
+        return frozenset(token for token in range(self.size) if self._spelled[token] and _is_byte(self._pieces[token]))
+
     def _text(self, token: int) -> str | None:
         found = None if not self._of_bytes and _is_byte(self._pieces[token]) else self.bytes_of(token)
         try:
@@ -235,8 +243,13 @@ class PretrainedVocabulary:
     @cached_property
     def _of_bytes(self) -> bool:
         """Whether pieces are spelled in GPT-2's 256 characters for bytes."""
+        return b'"ByteLevel"' in self._decoder
+
+    @cached_property
+    def _decoder(self) -> bytes:
+        """How a tokenizer of the library `tokenizers` decodes, as JSON; empty for others."""
         decoder = getattr(getattr(self._tokenizer, "backend_tokenizer", None), "decoder", None)
-        return decoder is not None and b'"ByteLevel"' in decoder.__getstate__()
+        return b"" if decoder is None else bytes(decoder.__getstate__())
 
 
 @contextmanager
