@@ -8,6 +8,7 @@ of the spelling in which the text can end with what is before the offset.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import TypeAlias
@@ -36,9 +37,11 @@ class Speller:
     def spells(self, pattern: Pattern) -> bool:
         """Whether an output can have this pattern."""
         data, size = pattern.data, len(pattern.data)
-        reached = [self._states(pattern.begins_word), *(set[int]() for _ in data)]
+        reached = defaultdict(set, {0: self._states(pattern.begins_word)})
+        """By offset; those that lie behind are dropped, because a phrase can be long."""
         for state in self._states(False):
-            for end in range(1, size + 1):
+            longest = max((len(piece) for piece, _ in self._pieces(state)), default=0)
+            for end in range(1, min(size, longest) + 1):
                 for piece, after in _beginning(self._reversed(state), data[:end][::-1]):
                     before = piece[end:][::-1]
                     if before and not (pattern.begins_word and _ends_in_word(before)):
@@ -46,13 +49,13 @@ class Speller:
             if any(_contains(piece, pattern) for piece, _ in self._pieces(state)):
                 return True
         for begin in range(size):
-            for state in reached[begin]:
+            for state in reached.pop(begin, ()):
                 for piece, after in _beginning(self._pieces(state), data[begin : begin + 1]):
                     if data.startswith(piece, begin):
                         reached[begin + len(piece)].add(after)
-                    elif piece.startswith(data[begin:]) and _can_follow(piece[size - begin :], pattern):
+                    elif begin + len(piece) > size and _begins_with(piece, data[begin:], pattern):
                         return True
-        return bool(reached[size])
+        return size in reached
 
     def _find_pieces(self, state: int) -> Pieces:
         adds, after = self._spelling.adds[state], self._spelling.after[state].tolist()
@@ -98,6 +101,11 @@ def _contains(piece: bytes, pattern: Pattern) -> bool:
             return True
         at = piece.find(pattern.data, at + 1)
     return False
+
+
+def _begins_with(piece: bytes, rest: bytes, pattern: Pattern) -> bool:
+    """Whether a piece has the rest of the pattern, and some other text after it."""
+    return piece.startswith(rest) and _can_follow(piece[len(rest) :], pattern)
 
 
 def _can_follow(after: bytes, pattern: Pattern) -> bool:
