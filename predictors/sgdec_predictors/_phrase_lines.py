@@ -10,6 +10,7 @@ import re
 from typing import TypeAlias
 
 from sgdec import SgdecError
+from sgdec.errors import counted
 from sgdec.text.lines import read_lines
 
 Alternatives: TypeAlias = tuple[str, ...]
@@ -38,8 +39,8 @@ class PhraseLines:
             return self._lines[0]
         if sentence > len(self._lines):
             raise SgdecError(
-                f"{self.path} has {len(self._lines)} lines, so none for sentence {sentence}. Expected one line per "
-                "source sentence, or one line for all."
+                f"{self.path} has {counted(len(self._lines), 'line')}, so none for sentence {sentence}. "
+                "Expected one line per source sentence, or one line for all."
             )
         return self._lines[sentence - 1]
 

@@ -18,6 +18,7 @@ from pydantic import Field
 import sgdec
 from sgdec import BatchPredictor, Context, SgdecError, Source
 from sgdec.context import Vocabularies
+from sgdec.errors import counted
 from sgdec.io.limits import whole_number
 from sgdec.protocol import State
 from sgdec.text.lines import read_lines
@@ -66,7 +67,7 @@ class AltSrc(Wrapper):
         """The source with the sentence's number in the other file."""
         if source.id > len(self._lines):
             raise SgdecError(
-                f"altsrc: {self._path} has {len(self._lines)} lines, so none for sentence {source.id}. "
+                f"altsrc: {self._path} has {counted(len(self._lines), 'line')}, so none for sentence {source.id}. "
                 "Expected one line per source sentence."
             )
         line = self._lines[source.id - 1]

@@ -26,6 +26,7 @@ from pydantic import Field
 import sgdec
 from sgdec import EOS, UNK, Context, Predictor, Scores, SgdecError, Source
 from sgdec.arcs import MORE, Floats
+from sgdec.errors import counted
 from sgdec.protocol import FORBIDDEN, Candidates, Ints
 from sgdec.relaxations import Relaxation
 from sgdec.text.lines import read_lines
@@ -129,7 +130,7 @@ class BagOfWords(Predictor):
     def _bag(self, sentence: int) -> tuple[int, ...]:
         if sentence > len(self._lines):
             raise SgdecError(
-                f"bow: {self._path} has {len(self._lines)} lines, so none for sentence {sentence}. "
+                f"bow: {self._path} has {counted(len(self._lines), 'line')}, so none for sentence {sentence}. "
                 "Expected one bag per source sentence."
             )
         line, where = self._lines[sentence - 1], f"bow: {self._path}: line {sentence}"

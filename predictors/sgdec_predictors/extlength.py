@@ -18,6 +18,7 @@ from pydantic import Field
 
 import sgdec
 from sgdec import EOS, BatchPredictor, SgdecError, Source
+from sgdec.errors import counted
 from sgdec.io.lengths import read_length_scores
 from sgdec.protocol import FORBIDDEN, SparseRow
 from sgdec.relaxations import Constant, Relaxation
@@ -59,8 +60,8 @@ class ExternalLength(Counting):
         for source in sources:
             if source.id > len(self._lines):
                 raise SgdecError(
-                    f"extlength: {self._path} has {len(self._lines)} lines, so none for sentence {source.id}. "
-                    "Expected one line of lengths per source sentence."
+                    f"extlength: {self._path} has {counted(len(self._lines), 'line')}, so none for sentence "
+                    f"{source.id}. Expected one line of lengths per source sentence."
                 )
         return [self._sentences.begin(self._sentence(source)) for source in sources]
 

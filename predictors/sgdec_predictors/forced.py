@@ -17,6 +17,7 @@ from pydantic import Field
 import sgdec
 from sgdec import EOS, BatchPredictor, Context, SgdecError, Source
 from sgdec.arcs import DEAD, Automata, Automaton
+from sgdec.errors import counted
 from sgdec.protocol import FORBIDDEN, Arcs, Ints, Listed, SparseRow
 from sgdec.text.lines import read_lines
 from sgdec_predictors._numbered import Numbered
@@ -97,7 +98,7 @@ class ForcedPredictor(Numbered):
     def _reference(self, sentence: int) -> _Reference:
         if sentence > len(self._lines):
             raise SgdecError(
-                f"forced: {self._path} has {len(self._lines)} lines, so none for sentence {sentence}. "
+                f"forced: {self._path} has {counted(len(self._lines), 'line')}, so none for sentence {sentence}. "
                 "Expected one reference per source sentence."
             )
         return _Reference(self._reader.read(self._lines[sentence - 1], f"forced: {self._path}: line {sentence}"))

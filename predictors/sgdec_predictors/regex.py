@@ -25,6 +25,7 @@ from sgdec import BatchPredictor, Context, SgdecError, UsageError
 from sgdec.constraints.regexes import MEMORY, SECONDS, compile_regexes, shown
 from sgdec.constraints.stored import StoredAutomata
 from sgdec.constraints.token_automata import TokenAutomaton
+from sgdec.errors import counted
 from sgdec.text.lines import read_lines
 from sgdec_predictors._text_automaton import Kept, TextAutomatonPredictor
 
@@ -86,8 +87,8 @@ class RegexPredictor(TextAutomatonPredictor):
             sentence = 1
         elif sentence > len(self._patterns):
             raise SgdecError(
-                f"regex: {self._path} has {len(self._patterns)} lines, so none for sentence {sentence}. Expected one "
-                "pattern per source sentence."
+                f"regex: {self._path} has {counted(len(self._patterns), 'line')}, so none for sentence {sentence}. "
+                "Expected one pattern per source sentence."
             )
         try:
             return self._automaton(self._patterns[sentence - 1])

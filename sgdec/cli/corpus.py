@@ -13,7 +13,7 @@ import click
 
 from sgdec.cli import running
 from sgdec.cli.paths import Command, Read, Written
-from sgdec.errors import UsageError
+from sgdec.errors import UsageError, counted
 from sgdec.plugins.options import separate_dotted, split_dotted
 from sgdec.settings import Settings
 
@@ -176,16 +176,16 @@ class _Shown:
         self._lines = max(lines, self._lines)
         workers = " ".join(f"{place}:{count}" for place, count in sorted(progress.by_worker.items()))
         failed = f", {progress.failed} failed" if progress.failed else ""
-        deaths = f", {progress.deaths} deaths" if progress.deaths else ""
+        deaths = f", {counted(progress.deaths, 'death')}" if progress.deaths else ""
         self._bar.note(f"chunk {progress.chunks} of {len(manifest.chunks)}{failed}{deaths}; by worker {workers}")
 
 
 def said(manifest: Manifest, progress: Progress) -> str:
     """One line about what this start has done."""
     failed = f", {progress.failed:,} of them failed" if progress.failed else ""
-    deaths = f"; {progress.deaths} workers died" if progress.deaths else ""
+    deaths = f"; {counted(progress.deaths, 'worker')} died" if progress.deaths else ""
     done = f"{progress.chunks:,} of {len(manifest.chunks):,} chunks are done"
-    return f"{progress.lines:,} lines decoded here{failed}{deaths}; {done}."
+    return f"{counted(progress.lines, 'line')} decoded here{failed}{deaths}; {done}."
 
 
 def _job(ctx: click.Context, given: dict[str, Any]) -> Job:

@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from sgdec.cli.paths import Command, Read, Written
-from sgdec.errors import UsageError
+from sgdec.errors import UsageError, counted
 
 if TYPE_CHECKING:
     from sgdec.corpus.manifest import Manifest
@@ -67,7 +67,7 @@ def command(folder: str, output: str | None, failed: str | None) -> int:
     if output is None:
         sys.stdout.flush()
     where = f"; see {listed}" if listed and failures else ""
-    log.info(f"{manifest.lines:,} lines, {failures:,} failed{where}.")
+    log.info(f"{counted(manifest.lines, 'line')}, {failures:,} failed{where}.")
     return 1 if failures else 0
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from sgdec.cli.paths import Group, Read, Written
-from sgdec.errors import SgdecError, UsageError
+from sgdec.errors import SgdecError, UsageError, counted
 
 
 @click.group("demo", cls=Group, invoke_without_command=True)
@@ -63,7 +63,7 @@ def corpus(directory: str, seed: int, train_lines: int, valid_lines: int, test_l
 
     sizes = {"train": train_lines, "valid": valid_lines, "test": test_lines}
     write_corpus(Path(directory), seed, sizes, limit)
-    click.echo(f"{directory}: " + ", ".join(f"{size} lines {name}" for name, size in sizes.items()))
+    click.echo(f"{directory}: " + ", ".join(f"{counted(size, 'line')} {name}" for name, size in sizes.items()))
 
 
 @command.command("lattices")
@@ -91,5 +91,6 @@ def lattices(tokenizer: str, output: str, input: str) -> None:
     if not counts:
         raise SgdecError(f"{input}: the file has no lines.")
     click.echo(
-        f"{len(counts)} lattices: {min(counts)} to {max(counts)} candidates each, {median(counts):.0f} at the median"
+        f"{counted(len(counts), 'lattice')}: {min(counts)} to {max(counts)} candidates each, "
+        f"{median(counts):.0f} at the median"
     )

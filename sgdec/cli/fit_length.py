@@ -9,7 +9,7 @@ from statistics import median
 import click
 
 from sgdec.cli.paths import Command, Read, Written
-from sgdec.errors import SgdecError
+from sgdec.errors import SgdecError, counted
 from sgdec.terminal import Bar
 from sgdec.text.lines import read_lines
 
@@ -56,8 +56,8 @@ def command(source: str, target: str, output: str, tokenizer: str | None) -> Non
     unit = "words" if tokenizer is None else f"pieces of {tokenizer}"
     write_length_weights(output, fitted.weights, f"sgdec fit-length: {target} given {source}, in {unit}")
     log.info(
-        f"{output}: {fitted.pairs:,} pairs; log-probability of a length {fitted.log_probability:.4f} on average "
-        f"({fitted.by_mean:.4f} by one Poisson distribution for all)\n"
+        f"{output}: {counted(fitted.pairs, 'pair')}; log-probability of a length {fitted.log_probability:.4f} on "
+        f"average ({fitted.by_mean:.4f} by one Poisson distribution for all)\n"
         f"  {fitted.evaluations} evaluations; largest component of the gradient {fitted.gradient:.1e}"
     )
     p = median(fitted.weights.distribution(line).p for line in lines)
@@ -73,7 +73,7 @@ def read_pairs(source: str, target: str, tokenizer: str | None) -> tuple[list[st
     sources, targets = list(read_lines(source)), list(read_lines(target))
     if len(sources) != len(targets):
         raise SgdecError(
-            f"{source} has {len(sources)} lines but {target} has {len(targets)}. "
+            f"{source} has {counted(len(sources), 'line')} but {target} has {len(targets)}. "
             "Line N of one must belong to line N of the other."
         )
     if tokenizer is None:

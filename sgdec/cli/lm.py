@@ -12,7 +12,7 @@ import click
 
 from sgdec.cli.paths import Command, Read, Written
 from sgdec.context import BOS, EOS
-from sgdec.errors import SgdecError, UsageError
+from sgdec.errors import SgdecError, UsageError, counted
 from sgdec.terminal import Bar, track
 from sgdec.text.lines import read_lines
 
@@ -139,7 +139,7 @@ def command(
         )
         bar.note(f"writing {output}")
         write_arpa(output, model)
-    log.info(f"{output}: {len(text):,} tokens with <s> and </s>, {len(names):,} words")
+    log.info(f"{output}: {counted(len(text), 'token')} with <s> and </s>, {counted(len(names), 'word')}")
     for n, (ngrams, by_count) in enumerate(zip(model.orders, used, strict=False), 1):
         shown = ", ".join(f"{discount:.3f}" for discount in by_count)
         log.info(f"  {n}-grams: {len(ngrams.scores):,}; discounts {shown}")

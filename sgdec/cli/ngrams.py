@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import click
 
 from sgdec.cli.paths import Command, Read, Written
-from sgdec.errors import SgdecError, UsageError
+from sgdec.errors import SgdecError, UsageError, counted
 from sgdec.io.documents import parse_json
 from sgdec.io.limits import TOKENS, whole_number
 from sgdec.io.patterns import numbers_of_files
@@ -101,7 +101,7 @@ def command(
         raise SgdecError(f"{input}: there is no sentence{where}{what}.")
     if last is not None and expected <= last:
         empty += _missing(input, expected, last)
-    log.info(f"{output}: {files} files")
+    log.info(f"{output}: {counted(files, 'file')}")
     return 1 if empty else 0
 
 

@@ -386,9 +386,10 @@ class Tally:
     def __str__(self) -> str:
         seconds = max(time.monotonic() - self._started, 1e-9)
         failed = f", {self.failed} failed" if self.failed else ""
-        plural = "" if self._sentences == 1 else "s"
+        work = {"sentence": self._sentences, "token": self._tokens, "expansion": self._expansions}
+        sentences, tokens, expansions = (f"{number} {noun}{'s' * (number != 1)}" for noun, number in work.items())
         return (
-            f"{self._sentences} sentence{plural}{failed}, {self._tokens} tokens, {self._expansions} expansions in "
+            f"{sentences}{failed}, {tokens}, {expansions} in "
             f"{seconds:.1f} s: {self._sentences / seconds:.1f} sentences/s, {self._tokens / seconds:.0f} tokens/s"
         )
 

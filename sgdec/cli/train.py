@@ -11,7 +11,7 @@ from click.core import ParameterSource
 
 from sgdec.cli.paths import Read, Written
 from sgdec.cli.running import DottedCommand
-from sgdec.errors import SgdecError
+from sgdec.errors import SgdecError, counted
 from sgdec.plugins.host import Host
 from sgdec.plugins.options import describe
 from sgdec.training.config import TrainConfig, flag
@@ -176,7 +176,7 @@ def command(
 
     done = train(config, resume=resume, host=host, quiet=quiet)
     if is_first() and not quiet:
-        log.info(f"{done.best}: the best model, after {done.steps} steps of training")
+        log.info(f"{done.best}: the best model, after {counted(done.steps, 'step')} of training")
 
 
 def _is_default(ctx: click.Context, name: str) -> bool:

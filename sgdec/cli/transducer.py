@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from sgdec.cli.paths import Command, Read, Written
-from sgdec.errors import UsageError
+from sgdec.errors import UsageError, counted
 from sgdec.io.writing import write_whole
 from sgdec.text.lines import read_lines
 from sgdec.text.transducers import UNLISTED
@@ -85,13 +85,13 @@ def command(
         if not words:
             raise UsageError("no words to list; give --text FILE, such as the target side of the training text.")
         drawing, skipped = canonical(*vocabularies, words, unlisted)
-        about = f"{len(words) - skipped:,} words"
+        about = f"{counted(len(words) - skipped, 'word')}"
         if skipped:
             about += f" ({skipped:,} left out: {outer} cannot spell them)"
     from sgdec.io.transducer import write_transducer
 
     write_transducer(output, drawing.arcs, {0: 0.0})
-    log.info(f"{output}: {about}, {drawing.states:,} states, {len(drawing.arcs):,} arcs")
+    log.info(f"{output}: {about}, {counted(drawing.states, 'state')}, {counted(len(drawing.arcs), 'arc')}")
 
 
 def _write_spellings(output: str, outer: Any, inner: Any) -> None:
@@ -101,4 +101,4 @@ def _write_spellings(output: str, outer: Any, inner: Any) -> None:
     lines = [" ".join(map(str, (word, *letters))) + "\n" for word, letters in sorted(found.items())]
     write_whole(output, "".join(lines))
     left_out = f" ({skipped:,} left out: their spelling is not unique)" if skipped else ""
-    log.info(f"{output}: {len(found):,} words{left_out}")
+    log.info(f"{output}: {counted(len(found), 'word')}{left_out}")

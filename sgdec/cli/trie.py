@@ -11,7 +11,7 @@ import click
 
 from sgdec.cli.paths import Command, Read, Written
 from sgdec.context import EOS
-from sgdec.errors import UsageError
+from sgdec.errors import UsageError, counted
 from sgdec.io.writing import whole_file
 from sgdec.terminal import Bar, track
 from sgdec.text.lines import read_lines
@@ -75,8 +75,9 @@ def command(input: str, output: str, tokenizer: str | None, vocab_size: int | No
     repeated = len(entries.offsets) - 1 - trie.entries
     empty = ", the empty one among them" if EOS in trie.tokens[trie.children(0)] else ""
     log.info(
-        f"{output}: {trie.entries:,} outputs{empty} ({repeated:,} duplicates, {unusable.count:,} lines left out), at "
-        f"most {trie.longest:,} tokens, {trie.nodes - 1:,} arcs, {os.path.getsize(output):,} bytes"
+        f"{output}: {counted(trie.entries, 'output')}{empty} ({counted(repeated, 'duplicate')}, "
+        f"{counted(unusable.count, 'line')} left out), at most {counted(trie.longest, 'token')}, "
+        f"{counted(trie.nodes - 1, 'arc')}, {os.path.getsize(output):,} bytes"
     )
     return 1 if unusable.count and not left_out else 0
 

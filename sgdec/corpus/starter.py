@@ -33,7 +33,7 @@ from sgdec.corpus.results import (
     results_of_some,
 )
 from sgdec.corpus.stores import Store
-from sgdec.errors import SgdecError
+from sgdec.errors import SgdecError, counted
 
 log = logging.getLogger(__name__)
 
@@ -282,7 +282,7 @@ class Starter:
         """Publish an empty result for one line."""
         chunk = self._manifest.chunks[task.chunk]
         path, line = self._place_of(task)
-        why = f"{path}, line {line}: its worker {reason}, {self._deaths.of(task)} times"
+        why = f"{path}, line {line}: its worker {reason}, {counted(self._deaths.of(task), 'time')}"
         failure = Failure(chunk.id + task.first, path, line, why)
         log.warning(f"{failure.reason}; it has no output.")
         if task.again:
@@ -294,8 +294,8 @@ class Starter:
     def _leave_undecided(self, task: Task, reason: str) -> None:
         path, line = self._place_of(task)
         log.warning(
-            f"{path}, line {line}: its worker {reason}, {self._deaths.of(task)} times, and others were lost then; it "
-            "is undecided."
+            f"{path}, line {line}: its worker {reason}, {counted(self._deaths.of(task), 'time')}, and others were "
+            "lost then; it is undecided."
         )
         if not task.again:  # it stays failed
             self._undecided.add(task)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from sgdec.context import UNK
-from sgdec.errors import SgdecError
+from sgdec.errors import SgdecError, counted
 from sgdec.io.limits import real_number, whole_number
 from sgdec.text.lines import read_lines
 
@@ -60,7 +60,7 @@ def read_rules(path: str | Path, weights: Sequence[float] | None = None, vocab_s
 
 def _rule(words: Sequence[str], weights: Sequence[float] | None, vocab_size: int | None) -> Rule:
     if len(words) < 4:
-        raise SgdecError(f"{len(words)} columns. {EXPECTED}")
+        raise SgdecError(f"{counted(len(words), 'column')}. {EXPECTED}")
     name, source_side, target_side, *columns = words
     gaps: dict[str, Gap] = {}
     source = tuple(_source_symbol(word, gaps) for word in _split(source_side))
@@ -106,5 +106,6 @@ def _score(columns: Sequence[str], weights: Sequence[float] | None) -> float:
     if not all(map(math.isfinite, scores)):
         raise SgdecError(f"a score is not finite: {' '.join(columns)}. Leave a rule out to forbid it.")
     if weights is not None and len(weights) != len(scores):
-        raise SgdecError(f"{len(scores)} scores, but {len(weights)} weights. Expected one weight a column.")
+        found = f"{counted(len(scores), 'score')}, but {counted(len(weights), 'weight')}"
+        raise SgdecError(f"{found}. Expected one weight a column.")
     return math.fsum(scores) if weights is None else math.fsum(w * s for w, s in zip(weights, scores, strict=True))

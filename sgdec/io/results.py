@@ -156,7 +156,8 @@ class LatticeWriter(Writer):
         path.parent.mkdir(parents=True, exist_ok=True)
         left_out = write_nbest(path, outcome.result.hypotheses)
         if left_out:
-            return f"{path} lacks {left_out} hypotheses with token 0 (unknown), which a lattice reads as epsilon."
+            lost = "1 hypothesis" if left_out == 1 else f"{left_out} hypotheses"
+            return f"{path} lacks {lost} with token 0 (unknown), which a lattice reads as epsilon."
         return None
 
 

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from sgdec.errors import SgdecError
+from sgdec.errors import SgdecError, counted
 
 FEATURES = ("characters", "words", "punctuation", "characters_per_word", "punctuation_per_word")
 PUNCTUATION = ",.:;-"
@@ -52,7 +52,8 @@ class LengthWeights(NamedTuple):
         """
         count = len(FEATURES)
         if len(numbers) not in (2 * count, 2 * count + 2):
-            raise SgdecError(f"{len(numbers)} weights; expected {2 * count}, or {2 * count + 2} with biases.")
+            found = counted(len(numbers), "weight")
+            raise SgdecError(f"{found}; expected {2 * count}, or {2 * count + 2} with biases.")
         if not all(map(math.isfinite, numbers)):
             raise SgdecError("a weight is infinite or not a number; expected finite weights.")
         r, p, biases = numbers[:count], numbers[count : 2 * count], numbers[2 * count :] or (0.0, 0.0)

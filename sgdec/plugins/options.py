@@ -314,7 +314,9 @@ def flaw(value: Any) -> str | None:
 
 
 def underscored(given: Any, converted: Any) -> str | None:
-    """The reason why a text is not a number, or None: Python and pydantic read ``1_0`` as 10. Also for texts in lists.
+    """The reason why a text is not a number, or None; also for texts in lists.
+
+    Python and pydantic read ``1_0`` as 10.
 
     >>> underscored("1_0", 10), underscored("a_b", "a_b"), underscored(["1", "1_0"], (1, 10))
     ("'1_0' should be a number without underscores", None, "'1_0' should be a number without underscores")

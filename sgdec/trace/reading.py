@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from sgdec.complaints import complaint
 from sgdec.context import EOS
-from sgdec.errors import SgdecError, one_line
+from sgdec.errors import SgdecError, counted, one_line
 from sgdec.io.documents import parse_json
 from sgdec.text.lines import read_lines
 from sgdec.trace.records import Alone, Batch, Bound, Ended, Expansion, Header, SentenceTrace, Tracing
@@ -162,7 +162,7 @@ class _Reading:
         if line["id"] != begun["id"]:
             raise ValueError(f"the end of sentence {line['id']} in sentence {begun['id']}")
         if line["recorded"] != len(self._expansions):
-            raise ValueError(f"{len(self._expansions)} expansions where {line['recorded']} were recorded")
+            raise ValueError(f"{counted(len(self._expansions), 'expansion')} where {line['recorded']} were recorded")
         batches = dict.fromkeys(each.batch for each in self._expansions if each.batch is not None)
         found = SentenceTrace(
             id=begun["id"],

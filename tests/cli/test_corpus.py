@@ -196,7 +196,7 @@ def test_a_line_that_kills_once_is_decoded_by_another_worker(tmp_path: Path) -> 
     lines = write_ids(tmp_path, {5: trap.KILL})
     ran = sgdec(tmp_path, *corpus(decode=[*TRAP, "--trap.once", "seen"]))
     assert ran.status == 0, ran.err
-    assert "1 workers died" in ran.err
+    assert "1 worker died" in ran.err
     merged(tmp_path, lines)
 
 
@@ -296,7 +296,7 @@ def test_files_of_a_pattern_are_watched_and_failed_lines_decoded_again(tmp_path:
         assert ran.status == 1 and "complete, 1 failed (--retry-failed decodes them again)" in ran.err
     (tmp_path / "lists" / "7.txt").write_text(f"{lines[6]}\n")
     ran = sgdec(tmp_path, *start[:1], "--retry-failed", *start[1:])
-    assert ran.status == 0 and "1 lines decoded here" in ran.err, ran.err
+    assert ran.status == 0 and "1 line decoded here" in ran.err, ran.err
     merged(tmp_path, lines)
     (tmp_path / "lists" / "7.txt").write_text("8 8\n")
     ran = sgdec(tmp_path, *start)

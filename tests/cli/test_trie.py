@@ -39,7 +39,7 @@ def test_duplicates_prefixes_and_the_empty_output_are_counted(capsys: pytest.Cap
         f"{size} bytes"
     )
     Path("list").write_text("3\t-2\n3\t-1\n3\t-3\n")
-    assert run(capsys, "list")[1][0].startswith("out.trie: 1 outputs (2 duplicates, 0 lines left out), at most 1 tok")
+    assert run(capsys, "list")[1][0].startswith("out.trie: 1 output (2 duplicates, 0 lines left out), at most 1 tok")
     assert open_trie("out.trie").best == -1.0
 
 

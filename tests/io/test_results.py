@@ -120,7 +120,7 @@ def test_hypotheses_that_a_lattice_cannot_hold_are_reported(tmp_path: Path) -> N
     outcome = Outcome(Source(6, (3,)), Result([unknown, BEST]), 0.0)
     with open_writer("fst", str(tmp_path / "{id}.fst")) as writer:
         warning = writer.write(outcome)
-    assert warning is not None and f"{tmp_path}/6.fst lacks 1 hypotheses with token 0" in warning
+    assert warning is not None and f"{tmp_path}/6.fst lacks 1 hypothesis with token 0" in warning
 
 
 def test_an_output_that_cannot_be_opened_is_a_wrong_call(tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ def test_a_missing_bag_or_file_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(SgdecError) as error:
         bow(tmp_path, "3").initialize(Source(2, ()))
     assert str(error.value) == (
-        f"bow: {tmp_path}/bags.ids has 1 lines, so none for sentence 2. Expected one bag per source sentence."
+        f"bow: {tmp_path}/bags.ids has 1 line, so none for sentence 2. Expected one bag per source sentence."
     )
     with pytest.raises(SgdecError, match=r"^bow: none\.ids: cannot be read"):
         BagOfWords("none.ids")

@@ -208,7 +208,7 @@ def test_a_mistake_is_one_line(tmp_path: Path, text: str | None, complaint: str)
 
 
 def test_a_wrong_number_of_weights_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(SgdecError, match="line 1: 2 scores, but 1 weights"):
+    with pytest.raises(SgdecError, match="line 1: 2 scores, but 1 weight"):
         LeftToRightHiero(written(tmp_path, "S 1_2 1_2 0 0\n"), weights=(1.0,))
 
 

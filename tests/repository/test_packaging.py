@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from collections import Counter
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -67,6 +68,12 @@ def test_entry_points_name_modules_of_the_wheel(wheel: Path) -> None:
 
 
 @pytest.mark.slow
+def test_every_distribution_has_one_pinned_version() -> None:
+    lines = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
+    names = [line.partition("==")[0].lower() for line in lines if not line.startswith("#")]
+    assert len(names) > 20 and [name for name, count in Counter(names).items() if count > 1] == []
+
+
 def test_the_wheel_of_the_source_distribution_is_the_same(wheel: Path, tmp_path: Path) -> None:
     with tarfile.open(build("sdist", ROOT, tmp_path)) as archive:
         archive.extractall(tmp_path / "unpacked", filter="data")

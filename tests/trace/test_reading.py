@@ -106,7 +106,7 @@ def test_the_trace_of_these_tests_can_be_read(tmp_path: Path) -> None:
         (reordered(1, 2, 4, 5), "FILE: line 4: there is no batch 1."),
         (reordered(1, 2, 3, 4, 6), "FILE: line 5: expansion 1 comes where 0 is next."),
         (reordered(1, 2, 3, 4, 5, 5), "FILE: line 6: expansion 0 comes where 1 is next."),
-        (reordered(1, 2, 3, 4, 5, 8), "FILE: line 6: 1 expansions where 2 were recorded."),
+        (reordered(1, 2, 3, 4, 5, 8), "FILE: line 6: 1 expansion where 2 were recorded."),
         (reordered(1, 2, 3, 4, 5, 6), "FILE ends in the middle of sentence 1: it is cut. Write it again."),
         (reordered(*range(1, 9), *range(4, 9)), "FILE: line 9: sentence 1 after sentence 1."),
         (changed(4, pieces=["a"]), "FILE: line 4: pieces has length 1; expected 2."),

@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 
 from sgdec.context import Vocabularies
-from sgdec.errors import SgdecError, UsageError
+from sgdec.errors import SgdecError, UsageError, counted
 from sgdec.io.limits import real_number
 from sgdec.text.lines import read_lines
 from sgdec.text.right_left import RightToLeft, pieces_of
@@ -119,7 +119,7 @@ class TokenWeights:
         lines = len(data) + sum(data.left_out.values())
         if len(self.counts) != lines:
             raise SgdecError(
-                f"{self.path} has {len(self.counts)} lines, but the training text has {lines}. "
+                f"{self.path} has {counted(len(self.counts), 'line')}, but the training text has {lines}. "
                 "Line N must have the weights of the text's line N."
             )
         used = np.array(data.lines) - 1
@@ -130,8 +130,8 @@ class TokenWeights:
             bad = int(np.flatnonzero(~fits)[0])
             expected = "one" if self.of_lines else f"{tokens[bad]}, or {tokens[bad] + 1} with that of </s>"
             raise SgdecError(
-                f"{self.path}:{data.lines[bad]}: {given[bad]} weights for a target of {tokens[bad]} tokens, "
-                f"expected {expected}. Tokens are those of the --tokenizer."
+                f"{self.path}:{data.lines[bad]}: {counted(given[bad], 'weight')} for a target of "
+                f"{counted(tokens[bad], 'token')}, expected {expected}. Tokens are those of the --tokenizer."
             )
         positive = np.concatenate([[0], np.cumsum(self.values > 0)])  # number of positive weights before each weight
         nothing = positive[self.first[used] + given] == positive[self.first[used]]

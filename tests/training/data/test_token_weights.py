@@ -228,7 +228,7 @@ BAD = {
         [*[" ".join(["1"] * tokens) for tokens in LENGTHS[:-1]], "1 1"],
         r"weights:109: 2 weights for a target of 5 tokens, expected 5, or 6 with that of </s>\. Tokens are those of",
     ),
-    "none in a line": (["1", "", *["1"] * 107], r"weights:2: 0 weights for a target of 1 tokens, expected one"),
+    "none in a line": (["1", "", *["1"] * 107], r"weights:2: 0 weights for a target of 1 token, expected one"),
     "nothing above 0": (["1", "0", *["1"] * 107], r"weights:2: no weight is above 0\. Leave the line out"),
 }
 
