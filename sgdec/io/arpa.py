@@ -201,7 +201,7 @@ class _Reader:
             if unknown:
                 return self._error(f"the word {unknown[0]!r} is not among the 1-grams")
             try:
-                numbers = _numbers([fields[0], *fields[n + 1 :]])
+                numbers = _numbers([fields[0], *fields[n + 1 :]]).tolist()
             except ValueError:
                 comma = any(re.fullmatch(rb"-?[0-9]+,[0-9]+", field) for field in (fields[0], fields[-1]))
                 hint = " (numbers with a decimal point, not a comma)" if comma else ""
@@ -224,7 +224,7 @@ def _with_backoff(line: bytes, width: int) -> bytes:
 
 
 def _numbers(fields: Sequence[bytes], count: int = -1) -> npt.NDArray[np.float64]:
-    """Raises ValueError if one of these is no number. Python itself also reads ``1_0``."""
+    """Raises ValueError if one of these is not a number. Python itself also reads ``1_0``."""
     if b"_" in b" ".join(fields):
         raise ValueError
     return np.fromiter(map(float, fields), np.float64, count)

@@ -22,6 +22,9 @@ from sgdec.models.kernels import Kernels, Product, int8_linear, quantise_rows
 WEIGHT, SCALE, BIAS = "int8", "scale", "bias"
 """A product NAME is stored as the tensors NAME.int8 [N, K], NAME.scale [N] and, if it has a bias, NAME.bias [N]."""
 
+LARGEST = torch.finfo(torch.float32).max
+"""The largest bound that the arithmetic of products can hold."""
+
 
 @dataclass(frozen=True)
 class Quantised:
@@ -103,7 +106,7 @@ class Int8Kernels(Kernels):
         scale = self._tensor(f"{name}.{SCALE}", torch.float32, (rows,))
         stored = self._tensor(f"{name}.{WEIGHT}", torch.int8, (rows, columns))
         constant = None if bias is None else self._tensor(f"{name}.{BIAS}", torch.float32, (rows,))
-        if not self._bounds.get(name, 0.0) > 0.0:
+        if not 0.0 < self._bounds.get(name, 0.0) <= LARGEST:
             raise SgdecError(f"{self._where}: no bound for the inputs of {name} is stored. Quantise the model again.")
         return int8_linear(stored, scale, constant, self._bounds[name])
 
