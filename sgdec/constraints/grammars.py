@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, Literal, TypeAlias
@@ -50,6 +52,8 @@ class Grammar:
     path: str
     """The file that it is from."""
     of_schema: bool
+    literals: str = ""
+    """The characters of its literal texts, as far as they are known."""
 
     def error(self, message: str) -> SgdecError:
         """The error for what llguidance says about this grammar: file, line and column, and its first line."""
@@ -91,8 +95,9 @@ def read_grammar(
     if not text.strip():
         raise SgdecError(f"{path}: empty. Expected a Lark grammar with a rule 'start', or a JSON schema.")
     if kind == "json" or (kind == "auto" and _is_json(path)):
-        options = {**SEPARATORS[whitespace], "lenient": lenient}
-        return Grammar(f"start: %json {json.dumps(_schema(text, path, options))}{DIRECTIVES}", path, of_schema=True)
+        schema = _schema(text, path, {**SEPARATORS[whitespace], "lenient": lenient})
+        lark, literals = f"start: %json {json.dumps(schema)}{DIRECTIVES}", "".join(_literals_of_schema(schema))
+        return Grammar(lark, path, of_schema=True, literals=literals)
     if text.lstrip().startswith("{"):  # llguidance would take it for a grammar in its own JSON format
         raise SgdecError(
             f"{path}: begins with '{{'. Expected a Lark grammar; a JSON schema takes --grammar.kind json."
@@ -105,7 +110,7 @@ def read_grammar(
                 f"{found['tokens']} is about tokens, and grammars are about text. Use the text itself"
                 f"{', or --predictors maxlength' if found['tokens'] == 'max_tokens' else ''}."
             )
-    return Grammar(text + DIRECTIVES, path, of_schema=False)
+    return Grammar(text + DIRECTIVES, path, of_schema=False, literals="".join(_literals_of_lark(text)))
 
 
 def _is_json(path: str) -> bool:
@@ -133,6 +138,32 @@ def _schema(text: str, path: str, options: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(own, dict):
         raise SgdecError(f"{path}: 'x-guidance' must be an object of llguidance's options.")
     return {**schema, "x-guidance": {**options, **own}}
+
+
+def _literals_of_schema(schema: Any) -> Iterator[str]:
+    """The names of properties, and the values that are listed."""
+    if isinstance(schema, dict):
+        for key, value in schema.items():
+            if key in ("enum", "const"):
+                listed = value if key == "enum" and isinstance(value, list) else [value]
+                yield from (json.dumps(each, ensure_ascii=False, separators=(",", ":")) for each in listed)
+            elif key == "properties" and isinstance(value, dict):
+                yield "".join(value)
+                yield from _literals_of_schema(list(value.values()))
+            elif key != "x-guidance":
+                yield from _literals_of_schema(value)
+    elif isinstance(schema, list):
+        for value in schema:
+            yield from _literals_of_schema(value)
+
+
+def _literals_of_lark(text: str) -> Iterator[str]:
+    """The strings; none if a part of the grammar is JSON, whose strings are not those of texts."""
+    if not re.search(r"%(json|regex|llguidance)\b", text):
+        for found in NOT_OF_TEXT.finditer(text):
+            if found[0].startswith('"'):
+                with suppress(ValueError):  # an escape that JSON does not have
+                    yield json.loads(found[0])
 
 
 def _unknown(message: str) -> str | None:

@@ -45,6 +45,11 @@ STACK = 1 << 29
 reserved; only what is needed of them takes memory."""
 NO_ROW = SparseRow([], [])
 """The row of a text that begins no text of the language."""
+TRIED = 64
+"""The number of prefixes that are looked at to find that no text can be spelled."""
+SHOWN = 8
+"""The number of characters that a message has."""
+OTHER_CHARACTERS = "Give a tokenizer that has such characters, or a grammar without them."
 DEAD_END = "NoExtensionBias"
 """The error of a matcher whose text no byte can continue; all others are exceeded limits."""
 
@@ -74,6 +79,8 @@ class Tokens:
         """``[S]``: whether a state of the spelling is never left."""
         self.silent = [_silent(pieces) for pieces in spelling.adds]
         """``[S]``: the mask of the tokens that add nothing to the text; None = there are none."""
+        self.warned: set[str] = set()
+        """The characters of warnings that were given."""
 
     def matcher(self, grammar: Grammar, state: int) -> LLMatcher:
         """The matcher of the empty text, for tokens in this state. Raises SgdecError if the grammar is wrong."""
@@ -129,6 +136,17 @@ class _Pieces:
         return list(text if isinstance(text, bytes) else text.encode())
 
 
+def _bits(mask: bytes) -> list[int]:
+    """The numbers of the bits that are set."""
+    numbers: list[int] = np.flatnonzero(np.unpackbits(np.frombuffer(mask, np.uint8), bitorder="little")).tolist()
+    return numbers
+
+
+def _listed(characters: Sequence[str]) -> str:
+    """The first of these in quotes: ``'a', 'b', ...``."""
+    return ", ".join([*map(repr, characters[:SHOWN]), *(["..."] if len(characters) > SHOWN else [])])
+
+
 def _silent(pieces: Sequence[bytes | None]) -> int | None:
     bits = np.array([piece == b"" for piece in pieces])
     return int.from_bytes(np.packbits(bits, bitorder="little").tobytes(), "little") if bits.any() else None
@@ -148,6 +166,45 @@ class Language:
             log.warning("Note: %s: %s", grammar.path, grammar.warning(warning))
         if self.empty.mask() is None:
             raise SgdecError(f"{grammar.path}: allows no text. Expected a grammar of at least one text.")
+        self._check_alphabet()
+
+    def _check_alphabet(self) -> None:
+        """Raises SgdecError if the vocabulary spells no text of the language, and warns of literals' characters that
+        it does not spell. The first is found only if a few prefixes show it."""
+        dead_ends = self._dead_ends()
+        following = sorted({character for prefix in dead_ends for character in prefix.next_characters()})
+        if following:
+            text = (dead_ends[0].text or b"").decode(errors="replace")
+            raise SgdecError(
+                f"{self.grammar.path}: the target vocabulary spells no text of this grammar: its texts go on with "
+                f"{_listed(following)} where no token can follow (first after {text!r}). {OTHER_CHARACTERS}"
+            )
+        lacking = _listed(self.tokens.spelling.lacks(self.grammar.literals))
+        if lacking and lacking not in self.tokens.warned:
+            self.tokens.warned.add(lacking)
+            log.warning(
+                "grammar: %s: no token of the target vocabulary has %s: texts with such characters are never "
+                "allowed. %s",
+                self.grammar.path, lacking, OTHER_CHARACTERS,
+            )  # fmt: skip
+
+    def _dead_ends(self) -> list[Prefix]:
+        """The prefixes that no token can follow, if all others lead to them; empty if `TRIED` ones do not show it."""
+        waiting, found = [self.empty], list[Prefix]()
+        for _ in range(TRIED):
+            if not waiting:
+                break
+            prefix = waiting.pop()
+            try:
+                row = prefix.row()
+            except SgdecError:  # the search says so, if it comes there
+                return []
+            if row.default == 0.0 or row.get(EOS) == 0.0 or len(row) > TRIED:
+                return []
+            waiting += map(prefix.then, row.tokens)
+            if not len(row):
+                found.append(prefix)
+        return [] if waiting else found
 
     def root(self, state: int) -> LLMatcher:
         """The matcher of the empty text for the tokens in this state."""
@@ -218,6 +275,23 @@ class Prefix:
         if silent is not None:
             mask = (int.from_bytes(mask, "little") | silent << BYTES).to_bytes(len(mask), "little")
         return mask
+
+    def next_characters(self) -> list[str]:
+        """Some of the characters with which the text can go on, whatever the tokens are."""
+        matcher = self._matched()
+        found, waiting = list[str](), [] if matcher is None else [(matcher, b"")]
+        for before, begun in waiting:  # grows
+            for byte in _bits(before.compute_bitmask()[:FIRST_BYTE]):
+                data = begun + bytes([byte])
+                try:
+                    found.append(data.decode())
+                except UnicodeDecodeError:  # a part of a character
+                    after = before.deep_copy()
+                    after.try_consume_tokens([byte])
+                    waiting.append((after, data))
+            if len(waiting) > TRIED:
+                break
+        return found
 
     def _matched(self) -> LLMatcher | None:
         """The matcher that has read this text; None if the text is the beginning of no text in the language."""

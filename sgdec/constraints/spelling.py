@@ -13,7 +13,7 @@ to the text depends on what is before it. Examples:
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from hashlib import sha256
 from itertools import product
@@ -85,6 +85,25 @@ class Spelling:
             state = int(self.after[state, token])
             found.append(size)
         return found
+
+    def lacks(self, characters: Iterable[str]) -> list[str]:
+        """Those of these characters that no tokens spell, in their order.
+
+        >>> Spelling.of(WordVocabulary([*SPECIAL, "a", "dog"])).lacks("cod o")
+        ['c']
+        """
+        return [each for each in dict.fromkeys(characters) if not self._has(each.encode("utf-8", "surrogatepass"))]
+
+    def _has(self, character: bytes) -> bool:
+        whole, parts = self._texts
+        return character in whole or set(character) <= parts
+
+    @cached_property
+    def _texts(self) -> tuple[bytes, set[int]]:
+        """All pieces with a byte between them that is in no text, and the bytes of those that are parts of
+        characters."""
+        pieces = {piece for state in self.adds for piece in state if piece}
+        return b"\xff".join(pieces), {byte for piece in pieces if not _is_utf8(piece) for byte in piece}
 
     @classmethod
     def of(cls, vocabulary: Vocabulary) -> Spelling:
@@ -221,6 +240,14 @@ def _agrees(spelling: Spelling, vocabulary: Vocabulary) -> bool:
         except UnicodeDecodeError:
             continue
     return bool(kinds)
+
+
+def _is_utf8(piece: bytes) -> bool:
+    try:
+        piece.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _kinds(spelling: Spelling, vocabulary: Vocabulary) -> list[list[int]]:

@@ -30,6 +30,7 @@ from tests.helpers.contracts import PluginContract, V
 from tests.helpers.oracles import tiny
 from tests.helpers.random_spaces import search
 from tests.helpers.spelled_vocabularies import KINDS, context_of, letters, spelling, vocabulary
+from tests.helpers.vocabularies import made
 
 pytest.importorskip("llguidance")
 
@@ -318,7 +319,59 @@ def test_without_llguidance_one_line_says_how_to_install_it(tmp_path: Path, monk
 
 
 def test_nothing_follows_where_no_token_spells_what_is_next(tmp_path: Path) -> None:
-    grammar = GrammarPredictor(written(tmp_path, 'start: "ax"'), context=TestGrammarContract.context)
+    grammar = GrammarPredictor(written(tmp_path, 'start: "ax" | "b"'), context=TestGrammarContract.context)
     (state,) = grammar.consume_batch(grammar.initialize_batch([SOURCE]), [3])
     row = grammar.predict_batch([state]).rows[0]
     assert (len(row), row.restricts) == (0, True)
+
+
+UNSPELLED = {
+    'start: "cat Zoë" | "dog!Q"': "go on with 'Q', 'Z' where no token can follow (first after 'dog!'). Give",
+    'start: "Ç"': "go on with 'Ç' where no token can follow (first after ''). Give a tokenizer that has such",
+    "start: /[а-я]+/": "go on with 'а', 'б', 'в', 'г', 'д', 'е', 'ж', 'з', ... where no token can follow",
+    '{"required": ["Q"], "properties": {"Q": {"type": "null"}}, "type": "object"}': "go on with '{' where no token",
+}
+
+
+@pytest.mark.parametrize("text", UNSPELLED)
+def test_a_grammar_of_which_no_text_can_be_spelled_is_refused_before_the_search(tmp_path: Path, text: str) -> None:
+    found = made("char")[0]
+    context = Context(vocabularies=Vocabularies(target=found), vocab_size=found.size)
+    name = "g.json" if text.startswith("{") else "g.lark"
+    with pytest.raises(SgdecError) as error:
+        GrammarPredictor(written(tmp_path, text, name), context=context)
+    expected = "the target vocabulary spells no text of this grammar: its texts"
+    assert str(error.value).startswith(f"grammar: {tmp_path}/{name}: {expected} {UNSPELLED[text]}")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "characters"),
+    [
+        ('start: "cat" | "Zoë"', "'Z', 'ë'"),
+        ('start: /[a-z]*/ "Ç"?', "'Ç'"),
+        ('start: "the" | "caté" // "Q"', None),
+        ('start: "cat" | /[QZ]/', None),
+        ('{"enum": [1, 12, "Q"]}', "'\"', 'Q'"),
+    ],
+)
+def test_literals_that_cannot_be_spelled_are_said_before_the_search(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str, characters: str | None
+) -> None:
+    found = made("char")[0]
+    context = Context(vocabularies=Vocabularies(target=found), vocab_size=found.size)
+    for number in (1, 2):
+        written(tmp_path, text, f"{number}.json" if text.startswith("{") else f"{number}.lark")
+    grammar = GrammarPredictor(f"{tmp_path}/{{id}}.{'json' if text.startswith('{') else 'lark'}", context=context)
+    grammar.initialize_batch([Source(1, ()), Source(2, ())])
+    said = [message for message in caplog.messages if "no token of the target vocabulary has" in message]
+    assert len(said) == (characters is not None)  # once, though each sentence has a grammar
+    assert characters is None or f"vocabulary has {characters}: texts with such characters are never" in said[0]
+
+
+def test_bytes_and_parts_of_characters_spell_every_literal(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for kind in ("bytes", "llama", "gpt2"):
+        found = made(kind)[0]
+        context = Context(vocabularies=Vocabularies(target=found), vocab_size=found.size)
+        GrammarPredictor(written(tmp_path, 'start: "Zoë" | "日本"'), context=context)
+    assert not caplog.messages
