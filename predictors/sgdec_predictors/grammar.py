@@ -2,8 +2,9 @@
 
 Score of token w after prefix p: 0 if the text of p w begins a text of the language, otherwise forbidden. Score of
 ``</s>``: 0 if the text of p is in the language, otherwise forbidden. The text is what the target vocabulary decodes
-the tokens to. So every tokenisation of an allowed text is allowed, and nothing else. Tokens without text, such as
-``<unk>``, are forbidden. If a text is not complete, but no token spells what can be next, nothing can follow.
+the tokens to. So every tokenisation of an allowed text is allowed, and nothing else; the page on constraints has the
+few exceptions. Tokens without text, such as ``<unk>``, are forbidden. If a text is not complete, but no token spells
+what can be next, nothing can follow.
 
 State: the text, and a matcher that has read it: a copy of that of an earlier prefix, made when it is first needed and
 never changed. Prefixes with the same text have the same key. There are no arcs, and nothing to compose: the states of

@@ -2,9 +2,9 @@
 
 Score of token w after prefix p: 0 if the text of p w begins a text that matches and that the vocabulary can spell to
 its end, otherwise forbidden. Score of ``</s>``: 0 if the text of p matches. The text is what the target vocabulary
-decodes the tokens to, so every tokenisation of a text that matches is allowed, and nothing else. The syntax is that
-of Rust's crate regex. A pattern matches whole texts, and Unicode characters. It has no anchors, word boundaries,
-look-around and back-references, because an automaton has none.
+decodes the tokens to, so every tokenisation of a text that matches is allowed, and nothing else; the page on
+constraints has the few exceptions. The syntax is that of Rust's crate regex. A pattern matches whole texts, and
+Unicode characters. It has no anchors, word boundaries, look-around and back-references, as an automaton has none.
 
 State: the number of a state of an automaton over tokens. Bounds: 0. Cost: per row a look-up, once it is known for its
 state; to know it, one walk along the prefix tree of all tokens (Willard and Louf 2023, "Efficient guided generation
