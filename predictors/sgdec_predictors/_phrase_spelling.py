@@ -68,7 +68,7 @@ class Speller:
             return piece
 
     def _find_states(self, after_boundary: bool) -> set[int]:
-        """The states that outputs reach; ``after_boundary``: only those that they reach where no word goes on."""
+        """The states that outputs reach; ``after_boundary``: only those after a boundary of words."""
         found = {0}
         if after_boundary:  # a token without text, such as <unk>, is a boundary too
             for state in self._states(False):

@@ -176,8 +176,8 @@ class Language:
         if following:
             text = (dead_ends[0].text or b"").decode(errors="replace")
             raise SgdecError(
-                f"{self.grammar.path}: the target vocabulary spells no text of this grammar: its texts go on with "
-                f"{_listed(following)} where no token can follow (first after {text!r}). {OTHER_CHARACTERS}"
+                f"{self.grammar.path}: the target vocabulary spells no text of this grammar: no token continues "
+                f"its texts with {_listed(following)} (first after {text!r}). {OTHER_CHARACTERS}"
             )
         lacking = _listed(self.tokens.spelling.lacks(self.grammar.literals))
         if lacking and lacking not in self.tokens.warned:
@@ -277,7 +277,7 @@ class Prefix:
         return mask
 
     def next_characters(self) -> list[str]:
-        """Some of the characters with which the text can go on, whatever the tokens are."""
+        """Some of the characters that can be next, whatever the tokens are."""
         matcher = self._matched()
         found, waiting = list[str](), [] if matcher is None else [(matcher, b"")]
         for before, begun in waiting:  # grows

@@ -326,10 +326,10 @@ def test_nothing_follows_where_no_token_spells_what_is_next(tmp_path: Path) -> N
 
 
 UNSPELLED = {
-    'start: "cat Zoë" | "dog!Q"': "go on with 'Q', 'Z' where no token can follow (first after 'dog!'). Give",
-    'start: "Ç"': "go on with 'Ç' where no token can follow (first after ''). Give a tokenizer that has such",
-    "start: /[а-я]+/": "go on with 'а', 'б', 'в', 'г', 'д', 'е', 'ж', 'з', ... where no token can follow",
-    '{"required": ["Q"], "properties": {"Q": {"type": "null"}}, "type": "object"}': "go on with '{' where no token",
+    'start: "cat Zoë" | "dog!Q"': "with 'Q', 'Z' (first after 'dog!'). Give a",
+    'start: "Ç"': "with 'Ç' (first after ''). Give a tokenizer that has such",
+    "start: /[а-я]+/": "with 'а', 'б', 'в', 'г', 'д', 'е', 'ж', 'з', ... (first after",
+    '{"required": ["Q"], "properties": {"Q": {"type": "null"}}, "type": "object"}': "with '{' (first after",
 }
 
 
@@ -340,7 +340,7 @@ def test_a_grammar_of_which_no_text_can_be_spelled_is_refused_before_the_search(
     name = "g.json" if text.startswith("{") else "g.lark"
     with pytest.raises(SgdecError) as error:
         GrammarPredictor(written(tmp_path, text, name), context=context)
-    expected = "the target vocabulary spells no text of this grammar: its texts"
+    expected = "the target vocabulary spells no text of this grammar: no token continues its texts"
     assert str(error.value).startswith(f"grammar: {tmp_path}/{name}: {expected} {UNSPELLED[text]}")
     assert "\n" not in str(error.value)
 
