@@ -49,7 +49,7 @@ TRIED = 64
 """The number of prefixes that are looked at to find that no text can be spelled."""
 SHOWN = 8
 """The number of characters that a message has."""
-OTHER_CHARACTERS = "Give a tokenizer that has such characters, or a grammar without them."
+OTHER_CHARACTERS = "Give another tokenizer, or a grammar without them."
 DEAD_END = "NoExtensionBias"
 """The error of a matcher whose text no byte can continue; all others are exceeded limits."""
 

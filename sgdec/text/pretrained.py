@@ -165,7 +165,9 @@ class PretrainedVocabulary:
         whole, each of them becomes U+FFFD, also those that are a character. Empty if it reads them one by one."""
         if self._of_bytes or b'"ByteFallback"' not in self._decoder:
             return frozenset()
-        return frozenset(token for token in range(self.size) if self._spelled[token] and _is_byte(self._pieces[token]))
+        return frozenset(
+            token for token, piece in enumerate(self._pieces) if self._spelled[token] and _is_byte(piece)
+        )
 
     def _text(self, token: int) -> str | None:
         found = None if not self._of_bytes and _is_byte(self._pieces[token]) else self.bytes_of(token)

@@ -76,7 +76,11 @@ def sequences(tokens: Sequence[int]) -> Iterator[tuple[int, ...]]:
 )
 def test_exactly_the_sequences_whose_text_is_in_the_language_can_be_produced(kind: str, lark: str) -> None:
     spelling, tokens = spelled(kind)
-    prefixes = {(): language(kind, lark).empty}
+    try:
+        prefixes = {(): language(kind, lark).empty}
+    except SgdecError as error:  # all texts begin with a blank, and the vocabulary's never do
+        assert lark == "start: / .*/" and "spells no text" in str(error)
+        prefixes = {}
     for sequence in sequences(tokens):
         text = spelling.text(sequence)
         try:
