@@ -196,7 +196,7 @@ def _side_by_side(files: Sequence[Lines], paths: Sequence[str], between: bytes) 
 
 
 def parse_range(text: str | None, option: str = "--range") -> tuple[int, int | None]:
-    """``A:B`` (inclusive, 1-based), ``A:``, ``:B`` or one number.
+    """``A:B`` (inclusive, 1-based), ``A:``, ``:B``, ``:`` or one number.
 
     >>> parse_range("3:5"), parse_range("7"), parse_range(":2"), parse_range(None)
     ((3, 5), (7, 7), (1, 2), (1, None))
@@ -206,6 +206,6 @@ def parse_range(text: str | None, option: str = "--range") -> tuple[int, int | N
     first, colon, last = text.partition(":")
     low = whole_number(first, ENDLESS) if first else 1
     high = (whole_number(last, ENDLESS) if last else ENDLESS) if colon else low
-    if not text.strip(":") or not low or not high or high < low:
+    if not text or not low or not high or high < low:
         raise UsageError(f"{option} {text or repr(text)}: expected A:B with 1 <= A <= B, such as 1:100.")
     return low, None if high == ENDLESS else high

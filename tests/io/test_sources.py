@@ -114,7 +114,7 @@ LINES = [b"3\n", b"4\n", b"x\n", b"\n", b"7\n"]
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [(None, [1, 2, 3, 4, 5]), ("2:4", [2, 3, 4]), ("5", [5]), ("4:", [4, 5]), (":2", [1, 2]), ("5:9", [5])],
+    [(None, [1, 2, 3, 4, 5]), ("2:4", [2, 3, 4]), ("5", [5]), ("4:", [4, 5]), (":2", [1, 2]), ("5:9", [5]), (":", [1, 2, 3, 4, 5])],
 )
 def test_sentences_keep_their_numbers_whatever_lies_between(text: str | None, expected: list[int]) -> None:
     assert [sentence.id for sentence in IDS.read(LINES, "in.txt", *parse_range(text))] == expected
@@ -138,7 +138,7 @@ def test_lines_behind_the_range_are_not_read() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["0", "3:2", "a:b", "1:2:3", "-1", "1.5", ":", ":0", "1_0:2_0", "1_0", "٣", " 1", "1: 2", "+1", "9" * 99]
+    "text", ["0", "3:2", "a:b", "1:2:3", "-1", "1.5", "::", ":0", "1_0:2_0", "1_0", "٣", " 1", "1: 2", "+1", "9" * 99]
 )
 def test_what_is_no_range_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match=f"--range {re.escape(text)}: expected A:B with 1 <= A <= B, such as 1:100"):
