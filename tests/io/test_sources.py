@@ -114,8 +114,11 @@ LINES = [b"3\n", b"4\n", b"x\n", b"\n", b"7\n"]
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [(None, [1, 2, 3, 4, 5]), ("2:4", [2, 3, 4]), ("5", [5]), ("4:", [4, 5]), (":2", [1, 2]), ("5:9", [5]), (":", [1, 2, 3, 4, 5])],
-)
+    [
+        (None, [1, 2, 3, 4, 5]), ("2:4", [2, 3, 4]), ("5", [5]), ("4:", [4, 5]), (":2", [1, 2]), ("5:9", [5]),
+        (":", [1, 2, 3, 4, 5]),
+    ],
+)  # fmt: skip
 def test_sentences_keep_their_numbers_whatever_lies_between(text: str | None, expected: list[int]) -> None:
     assert [sentence.id for sentence in IDS.read(LINES, "in.txt", *parse_range(text))] == expected
 
