@@ -107,7 +107,9 @@ class Int8Kernels(Kernels):
         stored = self._tensor(f"{name}.{WEIGHT}", torch.int8, (rows, columns))
         constant = None if bias is None else self._tensor(f"{name}.{BIAS}", torch.float32, (rows,))
         if not 0.0 < self._bounds.get(name, 0.0) <= LARGEST:
-            raise SgdecError(f"{self._where}: the bound for the inputs of {name} is missing or invalid. Quantise again.")
+            raise SgdecError(
+                f"{self._where}: no valid bound for the inputs of {name} is stored. Quantise the model again."
+            )
         return int8_linear(stored, scale, constant, self._bounds[name])
 
     def _tensor(self, name: str, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
