@@ -162,7 +162,7 @@ def test_a_search_that_breaks_off_tells_so(run: Run) -> None:
         (["--trace", "t", "--trace-sentences", "x"], "--trace-sentences x"),
         (["--trace", "t", "--trace-sentences", "0:2"], "--trace-sentences 0:2"),
         (["--trace", "t", "--trace-children", "0"], "Invalid value for '--trace-children': 0 is not in the range"),
-        (["--trace", "t", "--trace-expansions", "x"], "Invalid value for '--trace-expansions': 'x' is not a valid"),
+        (["--trace", "t", "--trace-expansions", "x"], "--trace-expansions: 'x' should be a number"),
         (["--trace-sentences", "1:2"], "--trace-sentences says what --trace FILE records; give both."),
         (["--trace-children", "2"], "--trace-children says what --trace FILE records; give both."),
         (["--trace-expansions", "2"], "--trace-expansions says what --trace FILE records; give both."),

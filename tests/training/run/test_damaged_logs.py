@@ -93,4 +93,4 @@ def test_progress_of_the_wrong_kind_is_named(
     file = run / "last" / "progress.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), name: value}))
     assert resume(run, finished) == 1
-    assert capsys.readouterr().err.splitlines()[-1].startswith(f"Error: {file}: {name}: ")
+    assert capsys.readouterr().err.splitlines()[-1].startswith(f"Error: {file}: {name} ")
