@@ -50,6 +50,14 @@ class AStarDecoder(ExactDecoder):
         Literal["predictor", "none"], Field(description="the bound on future scores: that of the predictors, or none")
     ] = "predictor"
 
+    def caveat(self, nbest: int, never_rises: bool) -> str | None:
+        if self.heuristic == "predictor" or never_rises:
+            return None
+        return (
+            "with heuristic none the search can miss the best hypothesis, because totals can rise; with heuristic "
+            "predictor it cannot."
+        )
+
     def tree(self, space: SearchSpace) -> Tree:
         heuristic = self.heuristic == "predictor"
         return Tree(space, self.budget(space), NBest(space), self.recombination(space), heuristic=heuristic)

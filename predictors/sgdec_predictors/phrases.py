@@ -7,8 +7,9 @@ and Liu 2017, "Lexically constrained decoding for sequence generation using grid
 another case nor parts of words match, unless ``ignore_case`` and ``whole_words`` say so.
 
 A file has a line for each sentence, or one line for all of them: phrases with tabs between them, and alternatives of
-one phrase with `` | `` between them. A bar that belongs to a phrase is written as a backslash and a bar. A token
-without text, such as ``<unk>``, stands between words and is part of no phrase.
+one phrase with `` | `` between them. A bar that belongs to a phrase is written as a backslash and a bar. ``<unk>`` is
+what decoding makes of it: nothing, so that the texts around it are next to each other, or a word that is part of no
+phrase.
 
 State: that of the spelling, the bytes of a character that has not ended, the phrases that have begun, and those that
 are met. Cost: per row a look-up, once it is known for its state; per token the characters of its text. Bounds: 0.

@@ -226,7 +226,7 @@ def _part(name: str, plugin: Any, cls: type[Any], given: Mapping[str, Mapping[st
 
 def _weight(value: Any, name: str) -> float:
     try:
-        weight = real_number(value) if isinstance(value, str) else float(value)
+        weight = real_number(value) if isinstance(value, str) else None if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):
         weight = None
     if weight is None or not math.isfinite(weight):

@@ -288,7 +288,7 @@ def _convert(value: Any, cls: type[Any], flag: str, option: Option) -> Any:
         repeated = f"{shown(errors[0]['input'])} should be "  # 'x' should be an integer or text
         why = " or ".join([first, *(other.removeprefix(repeated) for other in others)])
         raise UsageError(f"{flag}: {why} ({_explain(option)}).") from error
-    if (unfit := flaw(converted) or underscored(value, converted)) is not None:
+    if (unfit := flaw(converted) or underscored(value, converted) or truth(value, converted)) is not None:
         raise UsageError(f"{flag}: {unfit} ({_explain(option)}).")
     return converted
 
@@ -310,6 +310,19 @@ def flaw(value: Any) -> str | None:
         return f"{value!r} has a NUL character"
     if isinstance(value, (list, tuple, set, frozenset)):
         return next(filter(None, map(flaw, value)), None)
+    return None
+
+
+def truth(given: Any, converted: Any) -> str | None:
+    """The reason why true or false, as in a config file, is not a number, or None; also in lists.
+
+    >>> truth(True, 1), truth(True, True), truth([2, False], (2, 0.0))
+    ('True should be a number', None, 'False should be a number')
+    """
+    if isinstance(given, bool) and not isinstance(converted, bool) and isinstance(converted, (int, float)):
+        return f"{given} should be a number"
+    if isinstance(given, (list, tuple)) and isinstance(converted, (list, tuple)):
+        return next(filter(None, map(truth, given, converted)), None)
     return None
 
 

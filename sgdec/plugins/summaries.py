@@ -11,21 +11,22 @@ import inspect
 import sys
 import tokenize
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from importlib.machinery import ModuleSpec
 from io import StringIO
 from pathlib import Path
 
-from sgdec.plugins.host import Entry
+from sgdec.plugins.host import BUNDLED, Entry
 
 
 def summaries(entries: Sequence[Entry]) -> Iterator[str]:
     """Yield one line for each entry; it is empty if there is no docstring or the source cannot be read."""
     plugins = Counter(entry.value for entry in entries)
+    bundled = {(entry.kind, entry.name) for entry in entries if entry.distribution == BUNDLED}
     for entry in entries:
         try:
             source = read_source(entry.value)
-            document = class_docstring(source, entry) if plugins[entry.value] > 1 else None
+            document = class_docstring(source, entry, bundled) if plugins[entry.value] > 1 else None
             document = document or module_docstring(source)
         except Exception:  # third-party files and import finders can raise anything
             document = ""
@@ -71,9 +72,10 @@ def module_docstring(source: str) -> str:
     return document if isinstance(document, str) else ""
 
 
-def class_docstring(source: str, entry: Entry) -> str | None:
+def class_docstring(source: str, entry: Entry, bundled: Container[tuple[str, str]] = ()) -> str | None:
     """The docstring of an entry's class, or None; a reference to the first name if the class has several.
 
+    ``bundled``: kinds and names of sgdec's own plugins, of which another distribution's can have the name.
     The class must be defined in the module, and named in a dict literal in the module's hook.
     """
     tree = ast.parse(source)
@@ -86,5 +88,8 @@ def class_docstring(source: str, entry: Entry) -> str | None:
             if isinstance(key, ast.Constant) and isinstance(value, ast.Name) and value.id in classes:
                 known = first.setdefault(value.id, key.value)
                 if key.value == entry.name:
-                    return ast.get_docstring(classes[value.id]) if known == key.value else f"Another name of {known}."
+                    if known == key.value:
+                        return ast.get_docstring(classes[value.id])
+                    hidden = entry.distribution != BUNDLED and (entry.kind, known) in bundled
+                    return f"Another name of {known}{f'@{entry.distribution}' if hidden else ''}."
     return None

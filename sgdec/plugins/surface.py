@@ -15,12 +15,14 @@ from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from functools import cached_property
 from numbers import Real
+from types import MemberDescriptorType
 from typing import Any
 from weakref import WeakSet
 
 from sgdec import protocol, relaxations
 from sgdec.errors import SgdecError
 from sgdec.protocol import BatchDecoder, BatchPredictor, Decoder, Predictor, Traits
+from sgdec.ranking import Ranking
 from sgdec.suggest import suggest
 from sgdec.wrapping import FORWARDED, Wrapper
 
@@ -57,9 +59,10 @@ PAGES: Mapping[type[Any], tuple[Methods, tuple[str, ...]]] = {
 """Methods and traits of each kind of plugin."""
 TYPES: Mapping[str, tuple[type[Any], ...]] = {
     "on_demand": (int,), "independent_rows": (int,), "restricts": (int,), "arcs_of_tensors": (int,),
-    "max_score": (Real,),
+    "max_score": (Real,), "exact": (int,), "ranks_by": (str,), "ranking": (Ranking,),
 }  # fmt: skip
-EXPECTED = {kind: "a number" if types == (Real,) else "True or False" for kind, types in TYPES.items()}
+_WORDS = {Real: "a number", str: "the name of a criterion", Ranking: "a sgdec.ranking.Ranking"}
+EXPECTED = {kind: _WORDS.get(types[0], "True or False") for kind, types in TYPES.items()}
 _OF_PREDICTORS = {"weight": "every predictor has an option of this name, the factor of its scores"}
 RESERVED: Mapping[type[Any], Mapping[str, str]] = {
     Predictor: _OF_PREDICTORS,
@@ -189,7 +192,9 @@ def _wrong_type(cls: type[Any], trait: str) -> Iterator[str]:
     """A class attribute of another type than the trait's. Traits that are set in ``__init__`` are not seen here."""
     value = inspect.getattr_static(cls, trait, None)
     types = TYPES.get(trait)
-    if types is not None and not isinstance(value, (*types, property, cached_property)):
+    if types is None or isinstance(value, (property, cached_property, MemberDescriptorType)):
+        return
+    if not isinstance(value, types) or value == "" or value != value:
         yield f"{trait} is {value!r}; expected {EXPECTED[trait]}."
 
 

@@ -79,8 +79,8 @@ class Observer:
 def favourites(columns: Sequence[Column], places: Sequence[int]) -> list[tuple[Alone | None, ...]]:
     """For each of these nodes the token that each predictor alone would choose, and who forbids it.
 
-    None for a predictor that is not consulted, prefers no token to all others, or was asked for candidates only. With
-    a single predictor all tuples are empty.
+    None for a predictor that has no weight, or weight 0, prefers no token to all others, or was asked for candidates
+    only. With a single predictor all tuples are empty.
     """
     if len(columns) == 1:
         return [()] * len(places)
@@ -99,19 +99,19 @@ def favourites(columns: Sequence[Column], places: Sequence[int]) -> list[tuple[A
 
 
 def _favourites(column: Column, places: Sequence[int]) -> list[tuple[int, float] | None]:
-    """The best token of each of these nodes' rows (ties: the lowest), with its score."""
-    rows = [column.places[place] for place in places]
+    """The token with the best weighted score in each of these nodes' rows (ties: the lowest), and its own score."""
+    weighted = [(column.places[place], column.weights[place]) for place in places]
+    rows = [(row, weight) for row, weight in weighted if row is not None and weight]
     scores = column.scores
-    if scores is None or isinstance(scores, CandidateScores):
-        return [None] * len(rows)
+    if scores is None or isinstance(scores, CandidateScores) or not rows:
+        return [None] * len(places)
     if not isinstance(scores, DenseScores):
-        return [None if row is None else _best(scores.rows[row]) for row in rows]
-    asked = [row for row in rows if row is not None]
-    values: Any = arrays.rows(scores.values, asked)
-    tokens = top_tokens(values, 1)[:, 0]
-    best = arrays.to_numpy(arrays.pick(values, np.arange(len(asked)), tokens)).astype(np.float64)
+        return [_best(scores.rows[row], weight) if row is not None and weight else None for row, weight in weighted]
+    values: Any = arrays.rows(scores.values, [row for row, _ in rows])
+    tokens = top_tokens(arrays.weighted(values, [weight for _, weight in rows]), 1)[:, 0]
+    best = arrays.to_numpy(arrays.pick(values, np.arange(len(rows)), tokens)).astype(np.float64)
     found = iter(zip(tokens.tolist(), best.tolist(), strict=True))
-    pairs = [None if row is None else next(found) for row in rows]
+    pairs = [next(found) if row is not None and weight else None for row, weight in weighted]
     return [None if pair is None or pair[1] == FORBIDDEN else pair for pair in pairs]
 
 
@@ -121,13 +121,16 @@ def _finite(row: Any) -> tuple[float, ...] | None:
     return tuple(found.tolist()) if np.isfinite(found).all() else None
 
 
-def _best(row: SparseRow) -> tuple[int, float] | None:
-    """The best listed token, if it is better than the default of all others."""
+def _best(row: SparseRow, weight: float) -> tuple[int, float] | None:
+    """The listed token with the best weighted score, if that is better than the default of all others."""
     tokens, scores = row.arrays
-    if not len(tokens):
+    possible = scores > FORBIDDEN
+    if not possible.any():
         return None
-    place = int(scores.argmax())
-    return (int(tokens[place]), float(scores[place])) if scores[place] > row.default else None
+    weighted = np.where(possible, weight * np.where(possible, scores, 0.0), FORBIDDEN)
+    place = int(weighted.argmax())
+    others = FORBIDDEN if row.default == FORBIDDEN else weight * row.default
+    return (int(tokens[place]), float(scores[place])) if weighted[place] > others else None
 
 
 def _forbids(column: Column, wanted: Wanted) -> Sequence[bool]:

@@ -109,6 +109,8 @@ class Scheduler:
         self._rounds = self._jobs = 0
         self._begun: dict[int, Node] = {}
         """The roots that are not released yet, by identity."""
+        self._spaces: dict[int, SearchSpace] = {}
+        """Their search spaces, by identity of the root."""
 
     def summary(self) -> str | None:
         """The cost of ``deterministic`` so far; None unless it prevents batching."""
@@ -132,6 +134,7 @@ class Scheduler:
         due = 0
         try:
             for searches in work(waiting, done):
+                self._count_failed(searches)
                 self._end_traces(searches)
                 if self._meter is not None:
                     for search in searches:
@@ -150,8 +153,17 @@ class Scheduler:
         """Let the predictors free what they keep for these sentences."""
         for root in roots:
             del self._begun[id(root)]
+            self._spaces.pop(id(root), None)
             self._constellation.observer.forget(root)
         self._constellation.release(roots)
+
+    def _count_failed(self, ended: Sequence[_Search]) -> None:
+        """Add the expansions to the outcomes of searches that an error has ended."""
+        for search in ended:
+            space, outcome = self._spaces.get(id(search.root)), search.outcome
+            if space is not None and outcome is not None and outcome.error is not None:
+                counted = replace(outcome.result, expansions=space.expansions)
+                search.outcome = replace(outcome, result=counted)
 
     def _end_traces(self, ended: Sequence[_Search]) -> None:
         """Add their traces to the outcomes of these searches."""
@@ -272,10 +284,11 @@ class Scheduler:
         recorder = None
         if self._tracing is not None and self._tracing.includes(root.source.id):
             recorder = self._constellation.observer.begin(root, self._tracing)
-        return SearchSpace(
+        self._spaces[id(root)] = space = SearchSpace(
             self._constellation, root, ranking=self._decoder.ranking, nbest=self._nbest, seed=self._seed, ask=ask,
             recorder=recorder, meter=self._meter, text_of=self._text_of,
         )  # fmt: skip
+        return space
 
     def _decode(self, root: Node) -> Result:
         """The body of a coroutine: decodes one sentence; its requests switch to the scheduler's greenlet."""

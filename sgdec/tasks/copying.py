@@ -33,7 +33,8 @@ class Copier:
         )
         if source is None or target is None:
             raise UsageError(
-                "words can be copied only from words to words; train tokenizer and model with --kind word."
+                "words can be copied only from words to words: omit --copy-unknown, or train tokenizer and model "
+                "with --kind word."
             )
         self._target = target
         self._weights = constellation.weights

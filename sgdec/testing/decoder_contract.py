@@ -290,7 +290,9 @@ class DecoderContract(ABC):
                 yield at, space, hypothesis
 
     def _own_criterion(self) -> bool:
-        return self.make().ranks_by != "ranking"
+        name = self.make().ranks_by
+        assert isinstance(name, str) and name, f"ranks_by is {name!r}; expected 'ranking', or the name of a criterion"
+        return name != "ranking"
 
     def _expected(self, space: SearchSpace, hypothesis: Hypothesis) -> float | None:
         """The rank score under the ranking; None if the hypothesis was found under other weights."""

@@ -90,7 +90,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Alone:
-    """The token that one predictor alone would have chosen."""
+    """The token that one predictor alone, with its weight, would have chosen."""
 
     token: int
     score: float
@@ -135,8 +135,8 @@ class Expansion:
     into: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     """For recombined children, by token: the expansion and the token of the node that represents both."""
     alone: tuple[Alone | None, ...] = ()
-    """``[K]``; None for a predictor that is not consulted, or scores only candidates of the others. Empty if there is
-    only one predictor."""
+    """``[K]``; None for a predictor that is not consulted or has weight 0, prefers none, or scores only candidates of
+    the others. Empty if there is only one predictor."""
     ending: bool = False
     """Whether the prefix has reached the length limit, so that only ``</s>`` can follow."""
     weights: tuple[float | None, ...] | None = None

@@ -130,21 +130,24 @@ function runnerUp(search, step, select) {
     html("span", { class: "muted" }, search.fate(best)));
 }
 
-/** What each predictor alone would have chosen, if it scores that higher. @param {Search} search @param {Place} step */
+/** What each predictor alone would have chosen, if it scores that higher. Nothing is said where the trace
+ * does not know it of all of them. @param {Search} search @param {Place} step */
 function choices(search, step) {
   const alone = search.expansion(search.tree.parent[step])?.alone ?? [];
   const names = search.run.predictors;
   const found = alone.flatMap((choice, k) => {
+    const weight = search.weights(search.tree.parent[step])[k] ?? 0;
     const own = search.tree.scores[step][k] ?? -Infinity;
-    if (choice === null || Number(choice[1]) - own < ROUNDING) return [];
+    if (choice === null || weight * (Number(choice[1]) - own) < ROUNDING * Math.abs(weight)) return [];
     const [token, score, forbidding] = choice;
     const by = forbidding.map(number => names[number]).join(", ");
     return [html("div", {},
       html("span", { class: `key ${series(k)}` }), `${names[k]}: `,
-      html("bdi", { class: "token" }, search.word(token)), ` ${shownScore(score)}`,
+      html("bdi", { class: "token" }, search.word(token)), ` ${shownScore(weight * Number(score))}`,
       by !== "" && html("span", { class: "forbidden" }, ` forbidden by ${by}`))];
   });
-  return found.length || !alone.length ? found : [html("span", { class: "muted" }, "the same")];
+  const known = alone.length && alone.every(choice => choice !== null);
+  return found.length || !known ? found : [html("span", { class: "muted" }, "the same")];
 }
 
 /** @param {Search} search @param {Place} step */

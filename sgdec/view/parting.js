@@ -31,6 +31,7 @@ function meeting({ step }, searches) {
 
 /** @param {PartingData} parting @param {Search[]} searches */
 function differences({ sums }, searches) {
+  if (searches.some(search => !search.data.hypotheses.length)) return null;
   const names = [...new Set(sums.flatMap(each => Object.keys(each)))];
   if (!names.length) return null;
   const totals = searches.map(search => search.data.hypotheses[0]?.score ?? null);

@@ -67,15 +67,34 @@ NUMBERS = ("length", "score", "search error", "expansions", "seconds")
 
 
 def search_errors(runs: Sequence[Run], traces: Sequence[SentenceTrace | None]) -> list[Cell]:
-    """For each run how much better, as a rank score, another hypothesis is: one of the other run, if both rank
-    hypotheses alike; 0 if its own is proven, or the other's is proven and not better. Otherwise the column says what
-    the search itself knows, an upper bound on the error."""
-    comparable = len({(r.header.predictors, r.header.weights, str(r.header.ranking)) for r in runs}) == 1
+    """For each run how much better, as a rank score, another hypothesis is: one of the other run, if both search one
+    space and rank its hypotheses alike; 0 if its own is proven, or the other's is proven and not better. Otherwise
+    the column says what the search itself knows, an upper bound on the error."""
+    comparable = _comparable(runs, [trace for trace in traces if trace is not None])
     found = []
     for place, trace in enumerate(traces):
         others = [t for at, t in enumerate(traces) if at != place and t is not None] if comparable else []
         found.append(Cell("") if trace is None else _search_error(trace, others))
     return found
+
+
+def _comparable(runs: Sequence[Run], traces: Sequence[SentenceTrace]) -> bool:
+    """Whether runs have the same predictors, with their files and options, weights, ranking and length limit."""
+    heads = [run.header for run in runs]
+    ranked = {(head.predictors, head.weights, str(head.ranking), _predictors(head.signature)) for head in heads}
+    limits = {trace.max_length for trace in traces}
+    return len(ranked) == len(limits) == 1 and all(map(_under_weights_of_the_run, traces))
+
+
+def _predictors(signature: str) -> str:
+    """The part of a signature about predictors: their options, and hashes of their files."""
+    return signature.partition("|predictors:")[2].partition("|decoder:")[0]
+
+
+def _under_weights_of_the_run(trace: SentenceTrace) -> bool:
+    """False for a hypothesis of one system of `sepbeam`, which the other predictors have not scored."""
+    ends = [found.expansion for found in trace.hypotheses[:1]]
+    return all(end is None or trace.expansions[end].weights is None for end in ends)
 
 
 def _search_error(trace: SentenceTrace, others: Sequence[SentenceTrace]) -> Cell:

@@ -230,6 +230,12 @@ def test_a_gap_is_infinite_where_a_bound_is() -> None:
     expect_the_nbest(search(DfsDecoder(), space)[0], space, DfsDecoder(), 1)
 
 
+def test_a_search_without_a_heuristic_says_what_it_can_miss() -> None:
+    said = AStarDecoder(heuristic="none").caveat(1, never_rises=False)
+    assert said is not None and "totals can rise" in said
+    assert AStarDecoder(heuristic="none").caveat(1, never_rises=True) is AStarDecoder().caveat(1, False) is None
+
+
 class Unbounded(Table):
     """A table that knows no finite bound before the second token."""
 

@@ -14,6 +14,7 @@ from sgdec_predictors.phrases import Phrases
 
 from sgdec import EOS, BatchPredictor, Context, Source
 from sgdec.context import Vocabularies
+from sgdec.scores import SparseRow
 from sgdec.text.words import SPECIAL, WordVocabulary
 
 WORDS = WordVocabulary([*SPECIAL, "art", "party", "deco", "nouveau", "Art", "-", "c++"])
@@ -38,6 +39,16 @@ def scores(made: BatchPredictor, tokens: tuple[int, ...], sentence: int = 1) -> 
         if token != EOS:
             states = made.consume_batch(states, [token])
     return found
+
+
+def row_after(made: BatchPredictor, tokens: tuple[int, ...]) -> SparseRow | None:
+    """The row after these tokens; None if one of them is forbidden."""
+    if set(scores(made, tokens)) - {0.0}:
+        return None
+    states = made.initialize_batch([Source(1, ())])
+    for token in tokens:
+        states = made.consume_batch(states, [token])
+    return made.predict_batch(states).rows[0]
 
 
 def is_word(char: str) -> bool:

@@ -330,6 +330,14 @@ def test_what_a_plugin_is_is_read_without_importing_it(site: Site) -> None:
     }
 
 
+def test_another_name_of_a_plugin_that_a_bundled_one_hides_says_whose_it_is(site: Site) -> None:
+    source = "class A:\n    pass\ndef sgdec_decoders():\n    return {'beam': A, 'beams': A}\n"
+    site.install("stranger", dict.fromkeys(("decoder.beam", "decoder.beams"), "several"), {"several": source})
+    entries = Host().names("decoder")
+    said = dict(zip(entries, summaries(entries), strict=True))
+    assert [line for entry, line in said.items() if entry.name == "beams"] == ["Another name of beam@stranger."]
+
+
 def test_the_smallest_extra_is_the_one_to_install(site: Site) -> None:
     requires = "".join(f"Requires-Dist: {one}\n" for one in [
         "big-thing; extra == 'all'", "other; extra == 'all'", "big-thing>=2; extra == 'big'", "always"

@@ -42,6 +42,7 @@ from tests.helpers.plugin_files import HEAD, decode, write_plugin
         ("    def predict_next(self): pass\n", "predict_next(self) is called with 1 argument"),
         ("    def predict_next(self, candidates): pass\n", "predict_next(self, candidates) is called with 0 arg"),
         ("    max_score = 'high'\n", "max_score is 'high'; expected a number."),
+        ("    max_score = float('nan')\n", "max_score is nan; expected a number."),
         ("    on_demand = 'no'\n", "on_demand is 'no'; expected True or False."),
         ("    def __init__(self, weight: float): pass\n", "its parameter 'weight' can never be given"),
         ("    def read_vocabularies(self, **options): pass\n", "read_vocabularies has to be a classmethod"),
@@ -57,6 +58,20 @@ def test_a_class_that_cannot_mean_what_it_says_is_refused_when_it_is_loaded(
     assert said in line
     assert main(["plugins", "--check", "--plugin-file", str(path)]) == 1
     assert said in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("trait", "value", "said"),
+    [
+        ("ranks_by", None, "ranks_by is None; expected the name of a criterion."),
+        ("ranks_by", "", "ranks_by is ''; expected the name of a criterion."),
+        ("exact", "yes", "exact is 'yes'; expected True or False."),
+        ("ranking", None, "ranking is None; expected a sgdec.ranking.Ranking."),
+    ],
+)
+def test_a_trait_of_a_decoder_has_its_type(trait: str, value: object, said: str) -> None:
+    with pytest.raises(SgdecError, match=re.escape(said)):
+        require_sound(type("Mine", (GreedyDecoder,), {trait: value}))
 
 
 @pytest.mark.parametrize(

@@ -240,11 +240,11 @@ def test_a_class_is_graded_behind_a_boundary(
     if unprotected:
         pytest.skip(f"there is no boundary here: {unprotected}")
     monkeypatch.chdir(tmp_path)
-    write_class(tmp_path, {"wrong.py": (SOLUTIONS / "my_bag.py").read_text().replace("left[token] -= 1", "pass")})
+    write_class(tmp_path, {"wrong.py": (SOLUTIONS / "my_bag.py").read_text().replace("count / balls", "1 / balls")})
     call = ["course", "grade", "bag", "class", "--seed", "4711", "--csv", "marks.csv", "--records", "records"]
     assert sgdec(call) == 0
-    assert rows()["wrong"]["status"] == "graded" and float(rows()["wrong"]["points"]) < 10
-    assert "only what is left in the bag can follow" in capsys.readouterr().out
+    assert 10 < float(rows()["wrong"]["points"]) < 20
+    assert "scores are those of formula (1)" in capsys.readouterr().out
     report = Path("records", "wrong.txt").read_text()
     assert report.startswith("bag: wrong.py\n") and "4711" not in report  # students may not learn the seed
     assert json.loads(Path("records", "wrong.json").read_text())["seed"] == 4711

@@ -28,6 +28,7 @@ from sgdec.search.constellation import Constellation
 from sgdec.search.scheduler import Scheduler
 from sgdec.testing import BatchTable, Lattice, Table, TinySpace, random_space
 from sgdec.testing.random_spaces import KINDS
+from sgdec.testing.toys import Bonus
 from sgdec.trace.records import Fate, SentenceTrace, Tracing, unsaid
 from tests.helpers.automata import compiled
 
@@ -135,6 +136,31 @@ def test_a_predictor_alone_chooses_its_best_token_and_others_forbid_it(two: Tiny
     assert b is not None and (b.token, b.score, b.forbidden_by) == (3, -0.2, (0,))
     last = trace.expansions[-1]
     assert last.ending and last.tokens == (2,)
+
+
+@pytest.mark.parametrize(("weight", "wanted"), [(1.0, (4, -0.1)), (-0.5, (1, -9.0)), (0.0, None)])
+@pytest.mark.parametrize("dense", [True, False])
+def test_a_predictor_alone_prefers_by_the_sign_of_its_weight(
+    weight: float, wanted: tuple[int, float] | None, dense: bool
+) -> None:
+    scores = {0: -2.0, 1: -9.0, 2: -1.5, 4: -0.1}  # and token 3 is forbidden
+
+    def make() -> Constellation:
+        row = [scores.get(token, FORBIDDEN) for token in range(5)]
+        one = Table(np.tile(row, (5, 1))) if dense else Bonus(scores, default=FORBIDDEN)
+        return Constellation.of({"a": one, "b": Table(np.zeros((5, 5)))}, weights=(weight, 1.0))
+
+    first = only(traces(TinySpace("signed", make, SOURCE), GreedyDecoder(), sentences=1)).expansions[0]
+    assert wanted == (None if first.alone[0] is None else (first.alone[0].token, first.alone[0].score))
+
+
+def test_a_predictor_that_rewards_all_tokens_but_one_prefers_none() -> None:
+    def make() -> Constellation:
+        words = Bonus({2: 0.0}, default=-1.0)
+        return Constellation.of({"wc": words, "b": Table(np.zeros((5, 5)))}, weights=(-3.0, 1.0))
+
+    first = only(traces(TinySpace("rewarded", make, SOURCE), GreedyDecoder(), sentences=1)).expansions[0]
+    assert first.alone[0] is None
 
 
 def test_a_lattice_forbids_what_it_does_not_list() -> None:

@@ -35,6 +35,27 @@ def test_a_decoder_that_raises_costs_only_its_sentence() -> None:
             assert outcome.result.hypotheses == expected.hypotheses
 
 
+@pytest.mark.parametrize("size", [1, 8])
+def test_a_search_that_fails_has_its_count_of_expansions(size: int) -> None:
+    class Late(Dense):
+        """Fails after three tokens."""
+
+        def consume(self, token: int) -> None:
+            super().consume(token)
+            if len(self.get_state()) == 3:
+                raise SgdecError("too long")
+
+    class Longest(Decoder):
+        def decode(self, space: SearchSpace) -> Result:
+            node = space.root
+            while True:
+                node = next(child for child in space.expand([node])[0] if not child.finished)
+
+    scheduler = Scheduler(Constellation.of({"mine": Late()}), Longest(), batch_size=size)
+    (outcome,) = scheduler.run([Source(1, SOURCES[0].tokens)])
+    assert str(outcome.error) == "too long" and outcome.result.expansions == 4  # the fourth asked for its state
+
+
 @pytest.mark.parametrize("verb", ["initialize", "predict", "consume", "bound"])
 def test_a_predictor_that_raises_for_one_sentence_costs_only_that_one(verb: str) -> None:
     error = SgdecError("broken for sentence 5")

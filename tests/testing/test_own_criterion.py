@@ -23,6 +23,14 @@ class Undeclared(DiverseList):
     ranks_by = "ranking"
 
 
+class Unnamed(DiverseList):
+    """The class has a name for its criterion, so it can be loaded; its objects have none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ranks_by = None  # type: ignore[assignment]
+
+
 class Overstated(DiverseList):
     exact: ClassVar[bool] = True
 
@@ -45,6 +53,7 @@ class TestDiverseList(DecoderContract):
     ("cls", "test", "said"),
     [
         (Undeclared, "test_hypotheses_come_best_first", "a decoder with its own criterion names it in ranks_by"),
+        (Unnamed, "test_hypotheses_come_best_first", "ranks_by is None; expected 'ranking'"),
         (Overstated, "test_an_exact_search_equals_enumeration", "a decoder that ranks by diversity must not claim"),
         (Unsorted, "test_hypotheses_come_best_first", "a list must be sorted by rank_score"),
     ],

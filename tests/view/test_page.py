@@ -9,8 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import pytest
 
+from sgdec.testing.toys import Lattice, OnDemandTable, Table
 from sgdec.trace.records import Bound, Expansion, Fate, SentenceTrace
 from sgdec.view.data import REASONS
 from sgdec.view.layout import best_place, path, rows
@@ -19,7 +21,7 @@ from sgdec.view.parting import Parting, parting
 from sgdec.view.runs import Run
 from sgdec.view.tree import Prefix, prefixes
 from tests.helpers.browsing import Reader, chromium
-from tests.helpers.traced_runs import Model, on_lattice, renamed, traced
+from tests.helpers.traced_runs import Model, V, on_lattice, renamed, traced
 
 pytestmark = pytest.mark.slow
 
@@ -177,6 +179,24 @@ def test_the_ledger_says_what_each_predictor_alone_would_choose_and_who_forbids_
         (where,) = reader.texts(f".ledger tbody tr:nth-child({row}) td:last-child")
         assert where == ", ".join(f"{name} {state}" for name, state in expansion.place.items()) != ""
     assert forbidden
+
+
+def test_the_ledger_does_not_say_what_the_trace_does_not_know(opened: Open) -> None:
+    """A predictor that was asked for the others' candidates can prefer another token."""
+    flat = np.full((V, V), -2.5)
+    rising = flat + np.arange(V) / 10  # alone it prefers the last token
+    lattice = Lattice({0: {3: (-0.1, 1), 4: (-0.2, 1)}, 1: {2: (0.0, 9)}})
+    for predictor, known in ((OnDemandTable(flat), False), (Table(flat), True)):
+        reader = opened([traced("greedy", {"fst": lattice, "lm": predictor}, nbest=1)])
+        assert ("the same" in "".join(reader.texts(".ledger .alone"))) == known
+    reader = opened([traced("greedy", {"fst": lattice, "lm": Table(rising)}, nbest=1, weights=(1.0, -0.5))])
+    assert all(f"w{V - 1}" not in text for text in reader.texts(".ledger .alone")), "with this weight the first"
+
+
+def test_a_run_without_an_output_has_no_differences(opened: Open) -> None:
+    failed = replace(BEAM, sentences=[replace(trace, hypotheses=()) for trace in BEAM.sentences])
+    reader = opened([BEAM, failed])
+    assert reader.texts("#parting p")[0] == "A run has no output." and reader.count("#parting table") == 0
 
 
 def test_a_prefix_lists_its_continuations_with_totals_and_fates(opened: Open) -> None:

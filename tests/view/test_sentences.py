@@ -55,6 +55,22 @@ def test_runs_that_score_otherwise_witness_nothing(what: str) -> None:
     assert [cell.text for cell in errors(with_score(-3.0), other)] == ["", ""]
 
 
+@pytest.mark.parametrize("what", ["files", "length limit", "system"])
+def test_runs_of_other_spaces_witness_nothing(what: str) -> None:
+    one, other = with_score(-3.0), with_score(-1.0)
+    (trace,) = other.sentences
+    if what == "files":
+        signed = [f"sgdec:1|predictors:1*fst(path=a.fst#{digits})|decoder:beam" for digits in ("0d3a", "51f2")]
+        heads = [replace(RUN.header, signature=each) for each in signed]
+        one, other = replace(one, header=heads[0]), replace(other, header=heads[1])
+    elif what == "length limit":
+        other = replace(other, sentences=[replace(trace, max_length=2)])
+    else:  # one of sepbeam's, whose output the other predictors have not scored
+        expansions = tuple(replace(each, weights=(1.0, None)) for each in trace.expansions)
+        other = replace(other, sentences=[replace(trace, expansions=expansions)])
+    assert [cell.text for cell in errors(one, other)] == ["", ""]
+
+
 def test_each_sentence_is_a_row_with_a_cell_for_each_heading() -> None:
     one, other = traced(sources=[[3, 4], [5]]), traced("greedy", sources=[[3, 4]], nbest=1)
     for runs in ([one], [one, other]):
