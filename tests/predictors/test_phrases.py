@@ -5,6 +5,7 @@ Oracle: the places of a phrase in the decoded text, by Python's ``str.find``, an
 
 from __future__ import annotations
 
+import codecs
 import math
 from functools import cache
 from pathlib import Path
@@ -90,9 +91,10 @@ def test_a_row_forbids_just_the_tokens_that_complete_a_phrase(
     for token in range(3, vocabulary.size):
         text = spelling.text((*tokens, token))
         if text is not None:
-            # what follows is not known: a phrase at the end is one only if it is not a part of a word
-            known = text.decode("utf-8", "ignore" if whole_words else "replace")
-            known += "x" if whole_words else ""
+            # what follows is not known: a phrase at the end is one only if it is not a part of a word, and the bytes
+            # of a character that has only begun are of no character yet; others that are invalid are U+FFFD
+            begun = codecs.getincrementaldecoder("utf-8")("replace").decode(text)
+            known = f"{begun}x" if whole_words else text.decode("utf-8", "replace")
             if getattr(vocabulary, "byte_runs", ()):
                 if token in vocabulary.byte_runs:  # see `test_phrase_bytes.py`
                     continue
