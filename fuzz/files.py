@@ -24,6 +24,10 @@ TORCH = re.compile(r"(model|model\.nplm)( |$)|^(train|average|cluster|evaluate|e
 """Commands that import torch."""
 
 
+OTHER_MARKS = (b"\xff\xfe", b"\xfe\xff", b"\0\0\xfe\xff")
+"""The byte order marks of UTF-16 and UTF-32: input in these encodings is refused as a whole."""
+
+
 @dataclass(frozen=True)
 class FileTarget:
     """A command, and the files that are damaged."""
@@ -91,7 +95,8 @@ class FileTarget:
                 before = dict(zip(_lines(content, path) or [], rows, strict=False))
                 count = None if lines is None else len(lines)
                 kept = {n: before[line] for n, line in enumerate(lines or [], 1) if line in before}
-            survives = self.sentence is not None or (self.source and count != 0)
+            elsewhere = self.source and data.startswith(OTHER_MARKS)  # then not even the lines are known
+            survives = self.sentence is not None or (self.source and count != 0 and not elsewhere)
             return Case(
                 self.name, self.args, files, self.stdin, rows=count, kept=kept, survives=survives,
                 statuses=self.statuses, writes=self.writes,

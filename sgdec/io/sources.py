@@ -17,7 +17,7 @@ from sgdec.errors import SgdecError, UsageError
 from sgdec.io.limits import whole_number
 from sgdec.protocol import Source
 from sgdec.search.outcome import Unreadable
-from sgdec.text.lines import name_of, open_bytes, text_lines, unpacking_errors
+from sgdec.text.lines import WrongEncoding, name_of, open_bytes, text_lines, unpacking_errors
 from sgdec.text.two_sources import TwoSources
 
 BETWEEN = {"text": b"\t", "ids": b" 2 "}
@@ -166,6 +166,8 @@ def _guarded(lines: Lines) -> Iterator[bytes | SgdecError]:
     damaged: tuple[type[Exception], ...] = (OSError, *unpacking_errors())
     try:
         yield from lines
+    except WrongEncoding:
+        raise
     except SgdecError as error:
         yield _BrokenOff(str(error))
     except damaged as error:

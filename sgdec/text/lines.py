@@ -30,6 +30,10 @@ OTHER_MARKS = {BOM_UTF32_LE: "UTF-32", BOM_UTF32_BE: "UTF-32", BOM_UTF16_LE: "UT
 """The encodings by their byte order marks; that of UTF-16 can begin one of UTF-32."""
 
 
+class WrongEncoding(SgdecError):
+    """A whole file is in another encoding than UTF-8, so not even its lines are known."""
+
+
 def read_lines(path: str | Path) -> Iterator[str]:
     """The lines of a file without their ends; ``-`` is standard input, ``.gz`` and ``.zst`` are unpacked.
 
@@ -69,14 +73,14 @@ def text_lines(file: IO[bytes], name: str) -> Iterator[bytes | SgdecError]:
 def without_mark(start: bytes, name: str) -> bytes:
     """The first bytes of a text file without its byte order mark; a note says once for each file that there was one.
 
-    Raises `SgdecError` if the mark is that of another encoding than UTF-8.
+    Raises `WrongEncoding` if the mark is that of another encoding than UTF-8.
     """
     if start.startswith(BOM_UTF8):
         _note_mark(name)
         return start.removeprefix(BOM_UTF8)
     for mark, encoding in OTHER_MARKS.items():
         if start.startswith(mark):
-            raise SgdecError(f"{name} is {encoding}, expected UTF-8. Convert it: iconv -f {encoding} -t UTF-8.")
+            raise WrongEncoding(f"{name} is {encoding}, expected UTF-8. Convert it: iconv -f {encoding} -t UTF-8.")
     return start
 
 

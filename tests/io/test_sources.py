@@ -171,15 +171,13 @@ def test_a_byte_order_mark_is_no_part_of_the_first_sentence(
         assert list(reader.read(lines, "in")) == [only(reader, line.encode())]
 
 
-def test_utf_16_ends_the_reading_in_one_line(tmp_path: Path) -> None:
+def test_utf_16_is_refused_as_a_whole(tmp_path: Path) -> None:
+    """Its lines are not known, so no line of it can fail alone."""
     path = tmp_path / "in.txt"
     path.write_text("3 4\n5\n", encoding="utf-16")
-    with IDS.open([str(path)]) as lines:
-        (unreadable,) = IDS.read(lines, "in.txt", 2)
-    assert isinstance(unreadable, Unreadable)
-    assert str(unreadable.error) == (
-        f"in.txt, line 1: {path} is UTF-16, expected UTF-8. Convert it: iconv -f UTF-16 -t UTF-8."
-    )
+    with IDS.open([str(path)]) as lines, pytest.raises(SgdecError) as refused:
+        list(IDS.read(lines, "in.txt", 2))
+    assert str(refused.value) == f"{path} is UTF-16, expected UTF-8. Convert it: iconv -f UTF-16 -t UTF-8."
 
 
 def test_a_gzipped_file_is_unpacked(tmp_path: Path) -> None:
