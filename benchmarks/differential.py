@@ -27,6 +27,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -86,12 +87,14 @@ def compare(base: Path, runs: int, seed: int, jobs: int) -> int:
         found = pool.map(lambda each: lines(*each), asked)
         for (_, last), before, after in zip(parts, found, found, strict=False):
             kinds.update(line.split()[1] for line in after)
-            numbers = [int(line.split()[0]) for line, other in zip(before, after, strict=True) if line != other]
-            differing += numbers
-            print(f"{last} runs, {len(differing)} differ, {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+            pairs = zip(before, after, strict=True)
+            differing += [int(line.split()[0]) for line, other in pairs if line != other]
+            seconds = time.monotonic() - began
+            print(f"{last} runs, {len(differing)} differ, {seconds:.0f} s", file=sys.stderr, flush=True)
     for number in differing[:SHOWN]:
         print(f"run {number}:\n{difference(*(shown(root, seed, number) for root in (base, ROOT)))}\n")
-    print(f"{runs} runs ({', '.join(f'{count} {kind}' for kind, count in sorted(kinds.items()))}): {len(differing)} differ")
+    counts = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+    print(f"{runs} runs ({counts}): {len(differing)} differ")
     return int(bool(differing))
 
 
@@ -115,7 +118,7 @@ def difference(before: list[str], after: list[str]) -> str:
     return "\n".join(line[:300] for line in found)
 
 
-class worktree:  # noqa: N801 - a context manager
+class worktree:
     """A temporary worktree of a commit."""
 
     def __init__(self, commit: str) -> None:
@@ -192,8 +195,9 @@ def described(found: Any) -> Iterator[str]:
         yield from (f"  {bound.expansions} {bound.bound} {bound.best}" for bound in trace.bounds)
         for at in trace.expansions:
             yield (
-                f"  {at.number} {at.parent} {at.token} {at.candidates} {at.tokens} {at.totals} {at.scores} {at.fates} "
-                f"{at.rest} {dict(at.into)} {at.alone} {at.ending} {at.weights} {dict(at.attention)} {dict(at.place)}"
+                f"  {at.number} {at.parent} {at.token} {at.candidates} {at.tokens} {at.totals} {at.scores} "
+                f"{at.fates} {at.rest} {dict(at.into)} {at.alone} {at.ending} {at.weights} {dict(at.attention)} "
+                f"{dict(at.place)}"
             )
 
 
@@ -289,7 +293,7 @@ def made(kind: str, rng: random.Random) -> Any:
     if wrapper:
         from sgdec.lifting import lift
 
-        options = {"temperature": {"value": 2.0}, "maskvocab": {"tokens": "4"}, "rank": {}}[wrapper]
+        options: dict[str, Any] = {"temperature": {"value": 2.0}, "maskvocab": {"tokens": "4"}, "rank": {}}[wrapper]
         return plugin(wrapper, lift(made(inner, rng)), **options)
     return KINDS[kind](np.random.default_rng(rng.randrange(2**32)))
 
@@ -385,7 +389,8 @@ def batch_form(form: str, rng: np.random.Generator) -> Any:
             marks = self._allowed(states)
             rows, tokens = marks.nonzero()
             offsets = np.append(0, np.cumsum(marks.sum(axis=1))).astype(np.int64)
-            return Scores.listed(offsets, tokens.astype(np.int64), np.maximum(table[np.array(last)[rows], tokens], -9.0))
+            values = np.maximum(table[np.array(last)[rows], tokens], -9.0)
+            return Scores.listed(offsets, tokens.astype(np.int64), values)
 
         @staticmethod
         def _allowed(states: Sequence[Any]) -> Any:
@@ -411,8 +416,8 @@ def phrases(rng: np.random.Generator) -> Any:
 
 
 KINDS: Mapping[str, Callable[[np.random.Generator], Any]] = {
-    **{name: (lambda rng, name=name: toy(name, rng)) for name in ("table", "float32", "batch", "open", "lattice", "demand")},
-    **{name: (lambda rng, name=name: batch_form(name, rng)) for name in ("tensor", "listed", "marked", "candidates")},
+    **{name: partial(toy, name) for name in ("table", "float32", "batch", "open", "lattice", "demand")},
+    **{name: partial(batch_form, name) for name in ("tensor", "listed", "marked", "candidates")},
     "fst": lambda rng: plugin("fst", path=f"{{id}}.{rng.integers(3)}.fst"),
     "ngram": lambda rng: plugin("ngram", path=f"lm.{rng.integers(3)}.arpa"),
     "forcedlst": lambda rng: plugin("forcedlst", path="nbest"),
@@ -434,7 +439,7 @@ def write_files(folder: Path, rng: random.Random) -> None:
         fst.set_start(0)
         for state in range(6):
             for label in sorted(rng.sample(range(3, V), rng.randint(2, 4))):
-                fst.add_arc(state, pynini.Arc(label, label, round(rng.gauss(0, 1), 1), rng.randint(state + 1, 6)))
+                fst.add_arc(state, pynini.Arc(label, label, round(rng.gauss(0, 1), 1), rng.randint(state + 1, 6)))  # type: ignore[attr-defined]
             if rng.random() < 0.5:
                 fst.set_final(state, round(rng.gauss(0, 1), 1))
         fst.set_final(6, 0.5)
