@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import islice, takewhile
+from itertools import groupby, islice, takewhile
 from operator import itemgetter
 from typing import Any, TypeAlias
 
@@ -96,10 +96,10 @@ class JointAutomaton:
                 return False
         return True
 
-    def expand(
+    def children(
         self, nodes: Sequence[Node], limits: Sequence[int | None], above: Sequence[float], bounded: bool
     ) -> list[Iterator[Node]]:
-        """The same as `Constellation.expand`, for nodes that this automaton covers; children have their states.
+        """The same as `ScoredRows.children`, for nodes that this automaton covers; children have their states.
 
         Raises SgdecError for a score that is NaN or +inf, and for a total that overflows.
         """
@@ -111,10 +111,11 @@ class JointAutomaton:
             families.append(children if limit is None else islice(children, limit))
         return families
 
-    def best_children(self, beams: Sequence[Sequence[Node]], choice: Choice) -> list[list[Node]]:
-        """The same as `Constellation.best_children`, for nodes that this automaton covers."""
+    def best(self, nodes: Sequence[Node], beam_of: Sequence[int], choice: Choice) -> list[list[Node]]:
+        """The same as `ScoredRows.best`, for nodes that this automaton covers."""
         families = []
-        for beam in beams:
+        for _, group in groupby(zip(beam_of, nodes, strict=True), itemgetter(0)):
+            beam = [node for _, node in group]
             arcs = [self._arcs_after(node) for node in beam]
             if not self._are_few(arcs, choice):
                 arcs = choose(arcs, [node.total for node in beam], choice)

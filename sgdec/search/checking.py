@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -23,12 +23,10 @@ import numpy as np
 from sgdec.context import EOS
 from sgdec.errors import SgdecError
 from sgdec.protocol import Ints, Source
-from sgdec.ranking import Ranking
 from sgdec.relaxations import Floats, Relaxation
 from sgdec.search.answers import require_automaton
 from sgdec.search.bounds import bound_of
 from sgdec.search.checked_paths import TOGETHER, Claim, Claims, Path, Sentence
-from sgdec.search.choosing import Choice
 from sgdec.search.claims import Here, Refuted, check_max_score, check_relaxation, check_subset, check_whole, exceeds
 from sgdec.search.columns import Wanted
 from sgdec.search.combining import Combined
@@ -36,7 +34,7 @@ from sgdec.search.constellation import Constellation
 from sgdec.search.folding import DEAD_END, UNKNOWN, Folded, Folder
 from sgdec.search.node import Node
 from sgdec.search.relaxed import Relaxed, require_relaxation
-from sgdec.search.sampling import Draw
+from sgdec.search.requests import Request
 
 ALL = 1 << 60
 """More than the tokens of any vocabulary."""
@@ -61,47 +59,12 @@ class CheckedConstellation(Constellation):
         for root in roots:
             self._sentences.pop(id(root.source), None)
 
-    def expand(
-        self,
-        nodes: Sequence[Node],
-        limits: Sequence[int | None],
-        above: Sequence[float],
-        *,
-        coverage: bool = False,
-        bounded: bool = False,
-    ) -> list[Iterator[Node]]:
-        self.check(nodes)
-        return super().expand(nodes, limits, above, coverage=coverage, bounded=bounded)
-
-    def best_children(
-        self,
-        beams: Sequence[Sequence[Node]],
-        choice: Choice,
-        *,
-        coverage: bool = False,
-        distinct: Ranking | None = None,
-    ) -> list[list[Node]]:
-        self.check([node for beam in beams for node in beam])
-        return super().best_children(beams, choice, coverage=coverage, distinct=distinct)
-
-    def bank_children(
-        self,
-        beams: Sequence[Sequence[Node]],
-        choice: Choice,
-        *,
-        coverage: bool = False,
-        distinct: Ranking | None = None,
-    ) -> list[tuple[list[Node], list[Node]]]:
-        self.check([node for beam in beams for node in beam])
-        return super().bank_children(beams, choice, coverage=coverage, distinct=distinct)
-
-    def sample(self, nodes: Sequence[Node], draws: Sequence[Draw], *, coverage: bool = False) -> list[Node | None]:
-        self.check(nodes)
-        return super().sample(nodes, draws, coverage=coverage)
-
-    def bounds(self, nodes: Sequence[Node]) -> list[float]:
-        self._begin(nodes)
-        return super().bounds(nodes)
+    def perform(self, request: Request) -> Sequence[Any]:
+        if request.question in ("children", "best", "draw"):
+            self.check(request.nodes)
+        elif request.question == "bounds":
+            self._begin(request.nodes)
+        return super().perform(request)
 
     def summary(self) -> str | None:
         checked = f"check-bounds: claims checked at {self._checked:,} prefixes"
@@ -167,7 +130,7 @@ class CheckedConstellation(Constellation):
             sign = _sign(bound_of(weight))
             add(k, bound_of(weight), sign * path.sums[k], sign * float(most))
         if self.folding_under(node.weights).helps:
-            (most,) = super().bounds([node])
+            (most,) = self.bounds([node])
             add(TOGETHER, "", node.total, most)
         return claims
 

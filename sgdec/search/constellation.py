@@ -18,7 +18,6 @@ from sgdec.errors import UsageError
 from sgdec.lifting import lift
 from sgdec.protocol import BatchPredictor, Candidates, Predictor, Source, State, ability
 from sgdec.ranking import Coverage, Ranking, add_attention
-from sgdec.search import lazily
 from sgdec.search.answers import Floats, attention_rows, bounds_given, require_hashable
 from sgdec.search.automata import JointAutomaton
 from sgdec.search.banks import advancing_of, progress_of, require_progress, with_progress
@@ -28,15 +27,16 @@ from sgdec.search.columns import Column, Restrictions
 from sgdec.search.combining import Combined
 from sgdec.search.completing import Constraint, allowed_output, is_constraint
 from sgdec.search.consuming import states_of
-from sgdec.search.continuations import Continuation, best_first
 from sgdec.search.distinct import until_distinct
 from sgdec.search.folding import BoundsUsed, Folding, Products
 from sgdec.search.member import Member
-from sgdec.search.node import Node, require_finite
+from sgdec.search.node import Node
 from sgdec.search.observing import Observer
 from sgdec.search.product import Product
 from sgdec.search.renormalizing import Renormalized, renormalized
-from sgdec.search.sampling import Draw, draw_child
+from sgdec.search.requests import Offer, Question, Request
+from sgdec.search.sampling import Draw
+from sgdec.search.scored import ScoredRows
 from sgdec.settings import BoundsKind
 
 KEPT = 64
@@ -72,6 +72,10 @@ class Constellation:
         self.folding_under = lru_cache(KEPT)(self._folding_under)
         """The product bounds under given weights ``[K]``; cached."""
         self._combined: Callable[[], Combined | None] = lambda: None
+        self._methods: Mapping[Question, Callable[..., Sequence[Any]]] = {
+            "children": self._children, "draw": self._draw, "bounds": self.bounds, "keys": self.keys,
+            "progress": self.progress,
+        }  # fmt: skip
         self.observer = Observer()
         """Records the expansions of the sentences that are traced."""
         self.automaton = self._joint_automaton()
@@ -132,95 +136,75 @@ class Constellation:
             if member.releases:
                 member.release(self.states(k, roots))
 
-    # The operations that searches request. Only this class decides how each is computed.
+    # The questions of searches. Only this class decides how each is answered.
 
-    def expand(
+    def perform(self, request: Request) -> Sequence[Any]:
+        """The answers to a request, one per node."""
+        nodes, each, shared = request.nodes, request.each, request.shared
+        if request.question == "best":
+            return self._best(nodes, request.beam_of or [0] * len(nodes), *shared)
+        method: Callable[..., Sequence[Any]] = self._methods[request.question]
+        return method(nodes, *each, *shared)
+
+    def _children(
         self,
         nodes: Sequence[Node],
         limits: Sequence[int | None],
         above: Sequence[float],
-        *,
-        coverage: bool = False,
-        bounded: bool = False,
+        coverage: bool,
+        bounded: bool,
     ) -> list[Iterator[Node]]:
-        """For each node its children with totals > ``above``, best total first (ties: lower token), as they are read.
+        """For each node its children, as `ScoredRows.children` describes.
 
-        ``limits``: for each node the most children; None = all.
         ``coverage``: children carry their coverage. ``bounded``: children carry their bounds if predictors know these
         without another call. Raises what `combine` and `coverage` raise.
         """
         automaton = None if coverage else self._automaton_of(nodes)
         if automaton is not None:
-            return automaton.expand(nodes, limits, above, bounded)
+            return automaton.children(nodes, limits, above, bounded)
+        return self._scored(nodes, coverage).children(limits, above)
+
+    def _best(
+        self,
+        nodes: Sequence[Node],
+        beam_of: Sequence[int],
+        choice: Choice,
+        coverage: bool,
+        distinct: Ranking | None,
+        banks: bool,
+    ) -> list[Offer]:
+        """For each node the children that it offers for the next beam.
+
+        ``beam_of``: the beam of each node, ascending. ``distinct``: enough children that ``choice.size`` open ones of
+        each beam have different `keys` under this ranking, or all that are offered. Raises the same errors.
+        """
+
+        def families(best: Callable[[Choice], list[list[Node]]]) -> list[list[Node]]:
+            if distinct is None:
+                return best(choice)
+            return until_distinct(beam_of, choice, best, partial(self.keys, ranking=distinct))
+
+        automaton = None if coverage or banks else self._automaton_of(nodes)
+        if automaton is not None:
+            return [Offer(family, []) for family in families(partial(automaton.best, nodes, beam_of))]
+        rows = self._scored(nodes, coverage)
+        best = families(partial(rows.best, beam_of))
+        return list(map(Offer, best, rows.besides(best, self.advancing(nodes)) if banks else [[] for _ in nodes]))
+
+    def _draw(self, nodes: Sequence[Node], draws: Sequence[Draw], coverage: bool) -> list[Node | None]:
+        """One child of each node, drawn at random; None if a node has no child. Raises the same errors."""
+        return self._scored(nodes, coverage).draw(draws)
+
+    def _scored(self, nodes: Sequence[Node], coverage: bool) -> ScoredRows:
+        """The children of these nodes from scores; recorded as an expansion if they are traced."""
         combined = self.observed(nodes)
         covered = self.coverage(nodes) if coverage else [()] * len(nodes)
-        most = max((limit for limit in limits if limit is not None), default=None)
-        best = [] if most is None else combined.best_blocks(most)
-        blocks = combined.blocks(lazily.FIRST_BLOCK) if None in limits else []
-        families: list[Iterator[Node]] = []
-        for i, (node, limit, least) in enumerate(zip(nodes, limits, above, strict=True)):
-            if limit is None:
-                more = lazily.Job(self.combine, combined, i)
-                families.append(lazily.children(node, blocks[i], more, covered[i], least, self.names))
-            else:
-                families.append(lazily.best_children(node, best[i].first(limit), covered[i], least, self.names))
-        return families
-
-    def best_children(
-        self,
-        beams: Sequence[Sequence[Node]],
-        choice: Choice,
-        *,
-        coverage: bool = False,
-        distinct: Ranking | None = None,
-    ) -> list[list[Node]]:
-        """For each node, beam after beam, its children that are among the best children of its beam; best first.
-
-        Can include others that the node may offer: a caller sorts the children of a beam in any case.
-        ``beams``: open nodes only. ``distinct``: return enough children that ``choice.size`` open ones of each beam
-        have different `keys` under this ranking, or all that are offered. Raises the same errors as `expand`.
-        """
-        nodes = [node for beam in beams for node in beam]
-        automaton = None if coverage else self._automaton_of(nodes)
-        children: Callable[[Choice], list[list[Node]]] = (
-            self._best_children(nodes, beams, coverage)[0]
-            if automaton is None
-            else partial(automaton.best_children, beams)
-        )
-        return self._chosen(beams, choice, children, distinct)
-
-    def bank_children(
-        self,
-        beams: Sequence[Sequence[Node]],
-        choice: Choice,
-        *,
-        coverage: bool = False,
-        distinct: Ranking | None = None,
-    ) -> list[tuple[list[Node], list[Node]]]:
-        """The same for a search with banks: besides these children, for each node its best one, and its `advancing`
-        ones. A child that is among both is one object."""
-        nodes = [node for beam in beams for node in beam]
-        children, of_tokens = self._best_children(nodes, beams, coverage)
-        families = self._chosen(beams, choice, children, distinct)
-        return list(zip(families, of_tokens(families, self.advancing(nodes)), strict=True))
-
-    def _chosen(
-        self,
-        beams: Sequence[Sequence[Node]],
-        choice: Choice,
-        children: Callable[[Choice], list[list[Node]]],
-        distinct: Ranking | None,
-    ) -> list[list[Node]]:
-        if distinct is None:
-            return children(choice)
-        return until_distinct(beams, choice, children, partial(self.keys, ranking=distinct))
+        return ScoredRows(nodes, combined, covered, self.names, self.combine)
 
     def child(self, node: Node, token: int, *, coverage: bool = False) -> Node | None:
-        """The child with this token; None if it cannot follow. Raises what `expand` raises."""
-        (found,) = self.observed([node]).of_tokens([[token]])
-        children = node.children(found, self.coverage([node])[0] if coverage else ())
-        require_finite(children, self.names)
-        return children[0] if children else None
+        """The child with this token; None if it cannot follow. Raises the same errors."""
+        (found,) = self._scored([node], coverage).with_tokens([[token]])
+        return found[0] if found else None
 
     def allowed_output(self, root: Node) -> list[int] | None:
         """The tokens of an output of this sentence that all constraints allow, with ``</s>``, whatever it scores."""
@@ -259,20 +243,8 @@ class Constellation:
         require_progress(self.members, weights)
 
     def gains_nothing_from_batches(self, nodes: Sequence[Node]) -> bool:
-        """Whether `expand`, `bounds` and `keys` (without coverage) process these nodes one by one even in a batch."""
+        """Whether children, bounds and keys (without coverage) are computed node by node even in a batch."""
         return self._automaton_of(nodes) is not None
-
-    def sample(self, nodes: Sequence[Node], draws: Sequence[Draw], *, coverage: bool = False) -> list[Node | None]:
-        """One child of each node, drawn at random; None if a node has no child. Raises what `expand` raises."""
-        combined = self.observed(nodes)
-        covered = self.coverage(nodes) if coverage else [()] * len(nodes)
-        children = [
-            draw_child(node, combined, i, drawn, covered[i])
-            for i, (node, drawn) in enumerate(zip(nodes, draws, strict=True))
-        ]
-        for child in children:
-            require_finite([] if child is None else [child], self.names)
-        return children
 
     def observed(self, nodes: Sequence[Node]) -> Combined:
         """`combine` for a search that expands these nodes: recorded if they are traced."""
@@ -437,47 +409,6 @@ class Constellation:
         for i, part in parts.items():
             keys[i] = tuple(part)
         return keys
-
-    def _best_children(
-        self, nodes: Sequence[Node], beams: Sequence[Sequence[Node]], coverage: bool
-    ) -> tuple[
-        Callable[[Choice], list[list[Node]]],
-        Callable[[list[list[Node]], Sequence[Sequence[int]]], list[list[Node]]],
-    ]:
-        """Two functions: the children of each node for a choice; its best child, and those with given tokens.
-
-        Predictors are asked once, for all choices. The second takes what the first returned.
-        """
-        combined = self.observed(nodes)
-        covered = self.coverage(nodes) if coverage else [()] * len(nodes)
-        groups = [number for number, beam in enumerate(beams) for _ in beam]
-        before = [node.total for node in nodes]
-
-        def made(found: Sequence[Sequence[Continuation]]) -> list[list[Node]]:
-            families = [
-                node.children(continuations, cover) if continuations else []
-                for node, continuations, cover in zip(nodes, found, covered, strict=True)
-            ]
-            for family in families:
-                require_finite(family, self.names)
-            return families
-
-        def children(choice: Choice) -> list[list[Node]]:
-            return made(combined.best_together(groups, before, choice))
-
-        def of_tokens(families: list[list[Node]], tokens: Sequence[Sequence[int]]) -> list[list[Node]]:
-            each_best, given = combined.best(1), combined.of_tokens(tokens)
-            wanted = [
-                sorted({each[0]: each for each in (*best, *others)}.values(), key=best_first)
-                for best, others in zip(each_best, given, strict=True)
-            ]
-            listed = [{child.last: child for child in family} for family in families]
-            return [
-                [known.get(child.last, child) for child in family]
-                for known, family in zip(listed, made(wanted), strict=True)
-            ]
-
-        return children, of_tokens
 
     def _no_attention(self, weights: Sequence[float | None], beta: str) -> UsageError:
         consulted = [name for name, weight in zip(self.names, weights, strict=True) if weight is not None]

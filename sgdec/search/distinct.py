@@ -14,26 +14,26 @@ from sgdec.search.node import Node
 
 
 def until_distinct(
-    beams: Sequence[Sequence[Node]],
+    beam_of: Sequence[int],
     choice: Choice,
     best_children: Callable[[Choice], list[list[Node]]],
     keys_of: Callable[[Sequence[Node]], list[Hashable]],
 ) -> list[list[Node]]:
     """For each node its best children, with ``choice.size`` different keys of open children in each beam.
 
-    Fewer only if no more are offered. ``best_children`` returns the children of each node for a choice, those of a
-    smaller size among them.
+    ``beam_of``: the beam of each node, ascending from 0. Fewer only if no more are offered. ``best_children`` returns
+    the children of each node for a choice, those of a smaller size among them.
     """
-    beam_of = [number for number, beam in enumerate(beams) for _ in beam]
     made: dict[tuple[int, int], Node] = {}
-    keys: list[set[Hashable]] = [set() for _ in beams]
+    beams = beam_of[-1] + 1
+    keys: list[set[Hashable]] = [set() for _ in range(beams)]
     wanted = choice.size
     while True:
         families = [
             [made.get((place, child.last), child) for child in family]
             for place, family in enumerate(best_children(choice))
         ]
-        offered = [0] * len(beams)
+        offered = [0] * beams
         new: list[tuple[int, Node]] = []
         for place, family in enumerate(families):
             beam = beam_of[place]

@@ -1,187 +1,69 @@
 """The requests of searches, as values, and the function that answers many of them in one batch.
 
-A `SearchSpace` calls a constellation, or an `Asking`, which turns each method call into a request. `answer` serves a
-list of requests, from any number of searches, with one batch per predictor. Searching and scheduling share only this
-interface: a scheduler suspends the searches, gathers their requests, calls `answer`, and passes the answers back.
+A `SearchSpace` asks its constellation one `Request` after the other, which `Constellation.perform` answers. A
+scheduler can come between: it suspends the searches, gathers their requests, and answers those that go together in
+one batch per predictor. Searching and scheduling share only this interface.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from sgdec.context import EOS
 from sgdec.protocol import FORBIDDEN
 from sgdec.ranking import Ranking
 from sgdec.search.choosing import Choice
-from sgdec.search.constellation import Constellation
 from sgdec.search.node import Node
-from sgdec.search.sampling import Draw
+
+Question: TypeAlias = Literal["children", "best", "draw", "bounds", "keys", "progress"]
+"""The first three are the ways to get children: one after the other, the best of a beam, one at random."""
 
 
-class Expand(NamedTuple):
-    """The children of each node: see `Constellation.expand`."""
+class Request(NamedTuple):
+    """A question about open nodes. Each node has its own answer."""
 
+    question: Question
     nodes: Sequence[Node]
-    limits: Sequence[int | None]
-    above: Sequence[float]
-    coverage: bool
-    """Whether children carry their coverage (a ranking with beta > 0)."""
-    bounded: bool = False
-    """Whether children carry their bounds, if predictors know these without another call."""
+    each: tuple[Sequence[Any], ...] = ()
+    """Arguments with a value for each node."""
+    shared: tuple[Any, ...] = ()
+    """Arguments for all nodes. Only requests that share them form one batch."""
+    beam_of: Sequence[int] = ()
+    """``[nodes]``, ascending: the search of each node, in a batch of several; empty = all belong to one."""
 
 
-class Choose(NamedTuple):
-    """The best children of the open nodes of one beam: see `Constellation.best_children`."""
+class Offer(NamedTuple):
+    """The children that one node offers for the next beam: the answer to the question ``best``."""
 
-    nodes: Sequence[Node]
-    choice: Choice
-    coverage: bool
-    distinct: Ranking | None
-
-
-class ChooseForBanks(Choose):
-    """The same for a search with banks: see `Constellation.bank_children`."""
+    best: list[Node]
+    """Those among the best of its beam, best first; perhaps more, since the space sorts the offers of a beam."""
+    besides: list[Node]
+    """For a search with banks: its best child, and those that meet more of a constraint."""
 
 
-class Sample(NamedTuple):
-    """One child of each node, drawn at random; None if a node has no child."""
-
-    nodes: Sequence[Node]
-    draws: Sequence[Draw]
-    coverage: bool
+Perform: TypeAlias = Callable[[Request], Sequence[Any]]
+"""Returns the answers to a request, one per node."""
 
 
-class Bound(NamedTuple):
-    """For each node an upper bound on what its continuations can still add."""
-
-    nodes: Sequence[Node]
-
-
-class Keys(NamedTuple):
-    """The recombination key of each node."""
-
-    nodes: Sequence[Node]
-    ranking: Ranking
-
-
-class Progress(NamedTuple):
-    """For each node how much of all constraints is met, and how much there is to meet."""
-
-    nodes: Sequence[Node]
-
-
-Request: TypeAlias = Expand | Choose | Sample | Bound | Keys | Progress
-
-
-class Asking:
-    """Stands in for a constellation and passes each method call on as a request, so that a scheduler can batch it.
-
-    If a batch would not be faster, the constellation is called directly.
-    """
-
-    def __init__(self, constellation: Constellation, ask: Callable[[Request], Any]) -> None:
-        self._constellation = constellation
-        self._ask = ask
-
-    def expand(
-        self,
-        nodes: Sequence[Node],
-        limits: Sequence[int | None],
-        above: Sequence[float],
-        *,
-        coverage: bool = False,
-        bounded: bool = False,
-    ) -> list[Iterator[Node]]:
-        if not coverage and self._constellation.gains_nothing_from_batches(nodes):
-            return self._constellation.expand(nodes, limits, above, bounded=bounded)
-        found: list[Iterator[Node]] = self._ask(Expand(nodes, limits, above, coverage, bounded))
-        return found
-
-    def best_children(
-        self,
-        beams: Sequence[Sequence[Node]],
-        choice: Choice,
-        *,
-        coverage: bool = False,
-        distinct: Ranking | None = None,
-    ) -> list[list[Node]]:
-        (nodes,) = beams
-        if not coverage and self._constellation.gains_nothing_from_batches(nodes):
-            return self._constellation.best_children(beams, choice, distinct=distinct)
-        found: list[list[Node]] = self._ask(Choose(nodes, choice, coverage, distinct))
-        return found
-
-    def bank_children(
-        self,
-        beams: Sequence[Sequence[Node]],
-        choice: Choice,
-        *,
-        coverage: bool = False,
-        distinct: Ranking | None = None,
-    ) -> list[tuple[list[Node], list[Node]]]:
-        (nodes,) = beams
-        found: list[tuple[list[Node], list[Node]]] = self._ask(ChooseForBanks(nodes, choice, coverage, distinct))
-        return found
-
-    def progress(self, nodes: Sequence[Node]) -> list[tuple[int, int]]:
-        found: list[tuple[int, int]] = self._ask(Progress(nodes))
-        return found
-
-    def sample(self, nodes: Sequence[Node], draws: Sequence[Draw], *, coverage: bool = False) -> list[Node | None]:
-        found: list[Node | None] = self._ask(Sample(nodes, draws, coverage))
-        return found
-
-    def bounds(self, nodes: Sequence[Node]) -> list[float]:
-        if self._constellation.gains_nothing_from_batches(nodes):
-            return self._constellation.bounds(nodes)
-        found: list[float] = self._ask(Bound(nodes))
-        return found
-
-    def keys(self, nodes: Sequence[Node], ranking: Ranking) -> list[Hashable]:
-        if not ranking.uses_coverage and self._constellation.gains_nothing_from_batches(nodes):
-            return self._constellation.keys(nodes, ranking)
-        found: list[Hashable] = self._ask(Keys(nodes, ranking))
-        return found
-
-
-def answer(
-    constellation: Constellation, requests: Sequence[Request], max_rows: int | None = None
-) -> list[list[Any]]:
+def answer(perform: Perform, requests: Sequence[Request], max_rows: int | None = None) -> list[list[Any]]:
     """The answers, in the order of the requests, one per node of a request.
 
-    All requests of one kind form one batch, or batches of at most ``max_rows`` nodes. Types of the answers: Expand
-    ``list[Iterator[Node]]``; Choose ``list[list[Node]]``; ChooseForBanks ``list[tuple[list[Node], list[Node]]]``;
-    Sample ``list[Node | None]``; Bound ``list[float]``; Keys ``list[Hashable]``; Progress ``list[tuple[int, int]]``.
+    All requests of one kind form one batch, or batches of at most ``max_rows`` nodes.
     """
     if len(requests) == 1 and max_rows is None:
-        return list(_JOBS[type(requests[0])](constellation, requests))
+        return [list(perform(requests[0]))]
     answers: list[list[Any]] = [[] for _ in requests]
-    for kind in dict.fromkeys(map(type, requests)):
-        chosen = [i for i, request in enumerate(requests) if type(request) is kind]
+    for kind in dict.fromkeys((request.question, request.shared) for request in requests):
+        chosen = [i for i, request in enumerate(requests) if (request.question, request.shared) == kind]
         for batch in _batches(chosen, requests, max_rows):
-            replies = _JOBS[kind](constellation, [piece for _, piece in batch])
-            for (i, _), reply in zip(batch, replies, strict=True):
-                answers[i] += reply
-                if kind is Choose:
-                    answers[i] = _pruned(answers[i], requests[i])
+            replies = iter(perform(_joined([piece for _, piece in batch])))
+            for i, piece in batch:
+                answers[i] += [next(replies) for _ in piece.nodes]
+                if piece.question == "best":
+                    answers[i] = _pruned(answers[i], *piece.shared)
     return answers
-
-
-def _pruned(families: list[list[Node]], request: Any) -> list[list[Node]]:
-    """The children of some nodes of a beam, without those that others of these children exclude from the choice.
-
-    They are dropped as soon as there are twice as many as are wanted, so a beam in many batches needs little more
-    memory than in one batch.
-    """
-    size, all_ends = request.choice.size, request.choice.all_ends
-    if request.distinct is not None or sum(map(len, families)) <= 2 * size:
-        return families
-    opened = sorted(node.total for family in families for node in family if node.last != EOS)
-    least = opened[-size] if len(opened) >= size else FORBIDDEN
-    return [
-        [node for node in family if node.total >= least or (all_ends and node.last == EOS)] for family in families
-    ]
 
 
 def _batches(
@@ -209,72 +91,36 @@ def _batches(
 
 def _piece(request: Request, part: slice) -> Request:
     """The same request for a slice of its nodes."""
-    nodes = request.nodes[part]
-    if isinstance(request, Expand):
-        return request._replace(nodes=nodes, limits=request.limits[part], above=request.above[part])
-    if isinstance(request, Sample):
-        return request._replace(nodes=nodes, draws=request.draws[part])
-    return request._replace(nodes=nodes)
+    return request._replace(nodes=request.nodes[part], each=tuple(values[part] for values in request.each))
 
 
-def _expand(constellation: Constellation, requests: Sequence[Expand]) -> Iterable[list[Any]]:
-    limits = [limit for request in requests for limit in request.limits]
-    above = [least for request in requests for least in request.above]
-    coverage, bounded = any(r.coverage for r in requests), any(r.bounded for r in requests)
-    families = constellation.expand(_all_nodes(requests), limits, above, coverage=coverage, bounded=bounded)
-    return _apart(families, requests)
+def _joined(requests: Sequence[Request]) -> Request:
+    """One request for the nodes of all of these, which differ in nothing else."""
+    return requests[0]._replace(
+        nodes=[node for request in requests for node in request.nodes],
+        each=tuple(map(_flat, zip(*(request.each for request in requests), strict=True))),
+        beam_of=[number for number, request in enumerate(requests) for _ in request.nodes],
+    )
 
 
-def _choose(constellation: Constellation, requests: Sequence[Choose]) -> Iterable[list[Any]]:
-    _, choice, coverage, distinct = requests[0]
-    assert all(request[1:] == requests[0][1:] for request in requests), "one decoder, one choice"
-    beams = [request.nodes for request in requests]
-    return _apart(constellation.best_children(beams, choice, coverage=coverage, distinct=distinct), requests)
+def _flat(lists: Sequence[Sequence[Any]]) -> list[Any]:
+    return list(chain.from_iterable(lists))
 
 
-def _choose_for_banks(constellation: Constellation, requests: Sequence[ChooseForBanks]) -> Iterable[list[Any]]:
-    _, choice, coverage, distinct = requests[0]
-    beams = [request.nodes for request in requests]
-    return _apart(constellation.bank_children(beams, choice, coverage=coverage, distinct=distinct), requests)
+def _pruned(
+    offers: list[Offer], choice: Choice, coverage: bool, distinct: Ranking | None, banks: bool
+) -> list[Offer]:
+    """The offers of some nodes of a beam, without children that others of these exclude from the choice.
 
-
-def _progress(constellation: Constellation, requests: Sequence[Progress]) -> Iterable[list[Any]]:
-    return _apart(constellation.progress(_all_nodes(requests)), requests)
-
-
-def _sample(constellation: Constellation, requests: Sequence[Sample]) -> Iterable[list[Any]]:
-    draws = [drawn for request in requests for drawn in request.draws]
-    coverage = any(request.coverage for request in requests)
-    return _apart(constellation.sample(_all_nodes(requests), draws, coverage=coverage), requests)
-
-
-def _bound(constellation: Constellation, requests: Sequence[Bound]) -> Iterable[list[Any]]:
-    return _apart(constellation.bounds(_all_nodes(requests)), requests)
-
-
-def _keys(constellation: Constellation, requests: Sequence[Keys]) -> Iterable[list[Any]]:
-    assert all(request.ranking == requests[0].ranking for request in requests), "one decoder, one ranking"
-    return _apart(constellation.keys(_all_nodes(requests), requests[0].ranking), requests)
-
-
-_JOBS: dict[type[Any], Callable[[Constellation, Sequence[Any]], Iterable[list[Any]]]] = {
-    Expand: _expand,
-    Choose: _choose,
-    Sample: _sample,
-    Bound: _bound,
-    ChooseForBanks: _choose_for_banks,
-    Keys: _keys,
-    Progress: _progress,
-}
-
-
-def _all_nodes(requests: Sequence[Request]) -> list[Node]:
-    return [node for request in requests for node in request.nodes]
-
-
-def _apart(answers: Sequence[Any], requests: Sequence[Request]) -> Iterator[list[Any]]:
-    """Split the answers for the nodes of all requests into one list per request."""
-    start = 0
-    for request in requests:
-        yield list(answers[start : start + len(request.nodes)])
-        start += len(request.nodes)
+    They are dropped as soon as there are twice as many as are wanted, so a beam in many batches needs little more
+    memory than in one batch.
+    """
+    size, all_ends = choice.size, choice.all_ends
+    if banks or distinct is not None or sum(len(offer.best) for offer in offers) <= 2 * size:
+        return offers
+    opened = sorted(node.total for offer in offers for node in offer.best if node.last != EOS)
+    least = opened[-size] if len(opened) >= size else FORBIDDEN
+    return [
+        Offer([node for node in offer.best if node.total >= least or (all_ends and node.last == EOS)], offer.besides)
+        for offer in offers
+    ]

@@ -267,10 +267,10 @@ class Scheduler:
 
     def _answer(self, request: Request) -> Any:
         """The answer to one request; its error is raised."""
-        return answer(self._constellation, [request], self._max_rows)[0]
+        return answer(self._constellation.perform, [request], self._max_rows)[0]
 
     def _answers(self, questions: list[Request]) -> Sequence[Any]:
-        return self._each(partial(answer, self._constellation, max_rows=self._max_rows), questions)
+        return self._each(partial(answer, self._constellation.perform, max_rows=self._max_rows), questions)
 
     def _each(self, ask: Callable[[list[Item]], Sequence[Any]], items: list[Item]) -> Sequence[Any]:
         """Return ``ask(items)``, computed in one batch, or item by item if `deterministic` needs it."""

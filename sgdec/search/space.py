@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import cached_property
 from operator import attrgetter
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, Literal, overload
 from warnings import warn
 
 from sgdec.context import EOS
@@ -27,13 +27,10 @@ from sgdec.search.listing import Listing, TextOf
 from sgdec.search.meter import Meter
 from sgdec.search.node import Node
 from sgdec.search.recording import Recorder
-from sgdec.search.requests import Asking, Request
+from sgdec.search.requests import Offer, Question, Request
 from sgdec.search.sampling import Draw
 from sgdec.search.telling import Telling
 from sgdec.trace.records import Fate
-
-Offer = TypeVar("Offer")
-"""The children that one node offers for the next beam."""
 
 ENDLESS = 10_000
 """The length at which a search without a length limit fails, before it fills the memory."""
@@ -82,7 +79,7 @@ class SearchSpace(Telling, Listing):
         self.watched = False
         """... the search is watched: they keep nodes of it."""
         self._uses_coverage = self.ranking.uses_coverage
-        self._answers = constellation if ask is None else Asking(constellation, ask)
+        self._ask = ask
         constellation.require_attention(self.ranking)
 
     @property
@@ -139,7 +136,7 @@ class SearchSpace(Telling, Listing):
         self._count(nodes)
         self._bounded |= bounded
         limits, lowest = [limit] * len(nodes), [above] * len(nodes)
-        families = self._answers.expand(nodes, limits, lowest, coverage=self._uses_coverage, bounded=bounded)
+        families = self._answer("children", nodes, (limits, lowest), (self._uses_coverage, bounded))
         if self.recorder is not None:
             self.recorder.rest(nodes, Fate.UNREAD if lazy or limit is None else Fate.LIMIT)
             families = [map(self._received, family) for family in families]
@@ -166,13 +163,13 @@ class SearchSpace(Telling, Listing):
         counted, and errors raised, as in `expand`. Raises ValueError for a size below 1.
         """
         choice = _choice(size, width, all_ends)
-        growing, families = self._offers(self._answers.best_children, beam, choice, distinct)
+        growing, offers = self._offers(beam, choice, distinct)
         candidates: list[Node] = []
         for node in beam:
             if node.last == EOS:
                 candidates.append(node)
             else:
-                candidates += next(families)
+                candidates += next(offers).best
         candidates.sort(key=_total, reverse=True)  # stable: of equal totals, the order of the beam
         if distinct:
             candidates = self._distinct(candidates)
@@ -197,8 +194,8 @@ class SearchSpace(Telling, Listing):
         those of `best_children`.
         """
         choice = _choice(size, width, all_ends)
-        growing, offers = self._offers(self._answers.bank_children, beam, choice, distinct)
-        families = [([node], [node]) if node.last == EOS else next(offers) for node in beam]
+        growing, offers = self._offers(beam, choice, distinct, banks=True)
+        families = [Offer([node], [node]) if node.last == EOS else next(offers) for node in beam]
         best = sorted((child for family, _ in families for child in family), key=_total, reverse=True)
         if distinct:
             best = self._distinct(best)
@@ -231,7 +228,7 @@ class SearchSpace(Telling, Listing):
         """
         self._count(nodes)
         draws = [Draw(self.seed, number, temperature, top_k, top_p) for number in numbers]
-        drawn = self._answers.sample(nodes, draws, coverage=self._uses_coverage)
+        drawn: list[Node | None] = self._answer("draw", nodes, (draws,), (self._uses_coverage,), together=True)
         if self.recorder is not None:
             self.recorder.rest(nodes, Fate.UNDRAWN)
             for child in drawn:
@@ -246,7 +243,7 @@ class SearchSpace(Telling, Listing):
         """
         self._bounded = True
         known = list(map(_bound, nodes))
-        found = self._answers.bounds(nodes) if None in known else known
+        found = self._answer("bounds", nodes) if None in known else known
         if not self._rounds_up:
             return found
         return [self.rounded_up(bound, node.total) for bound, node in zip(found, nodes, strict=True)]
@@ -278,12 +275,13 @@ class SearchSpace(Telling, Listing):
         So only the best node of each key matters for the 1-best. Finished nodes have unique keys, and so have all
         nodes if a predictor has no `state_key`.
         """
-        return self._answers.keys(nodes, self.ranking)
+        found: list[Hashable] = self._answer("keys", nodes, shared=(self.ranking,))
+        return found
 
     def progress(self, nodes: Sequence[Node]) -> list[int]:
         """For each node how much of all constraints is met (`sgdec.protocol.Progress`); if it is finished, all."""
         unfinished = [node for node in nodes if node.last != EOS]
-        counts = iter(self._answers.progress(unfinished) if unfinished else ())
+        counts = iter(self._answer("progress", unfinished, together=True) if unfinished else ())
         return [self.needed if node.last == EOS else next(counts)[0] for node in nodes]
 
     @cached_property
@@ -362,14 +360,29 @@ class SearchSpace(Telling, Listing):
             self.longest = node
 
     def _offers(
-        self, ask: Callable[..., list[Offer]], beam: Sequence[Node], choice: Choice, distinct: bool
+        self, beam: Sequence[Node], choice: Choice, distinct: bool, banks: bool = False
     ) -> tuple[list[Node], Iterator[Offer]]:
         """The open nodes of a beam, and what each of them offers for the next one; they count as expanded."""
         growing = [node for node in beam if node.last != EOS]
         self._count(growing)
-        ranking = self.ranking if distinct else None
-        found = ask([growing], choice, coverage=self._uses_coverage, distinct=ranking) if growing else []
-        return growing, iter(found)
+        shared = choice, self._uses_coverage, self.ranking if distinct else None, banks
+        return growing, iter(self._answer("best", growing, shared=shared, together=banks) if growing else ())
+
+    def _answer(
+        self,
+        question: Question,
+        nodes: Sequence[Node],
+        each: tuple[Sequence[Any], ...] = (),
+        shared: tuple[Any, ...] = (),
+        *,
+        together: bool = False,
+    ) -> Any:
+        """The answers to a request. ``together``: batches are faster even if all predictors are automata."""
+        request, constellation = Request(question, nodes, each, shared), self.constellation
+        if self._ask is None:
+            return constellation.perform(request)
+        alone = not together and not self._uses_coverage and constellation.gains_nothing_from_batches(nodes)
+        return constellation.perform(request) if alone else self._ask(request)
 
     def _require_end_by(self, length: int) -> None:
         if length >= self._too_long:

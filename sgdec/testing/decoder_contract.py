@@ -370,5 +370,5 @@ def _side_by_side(decoder: Decoder, spaces: Sequence[SearchSpace]) -> list[Resul
     while not all(search.dead for search in searches):
         for i, search in enumerate(searches):
             if not search.dead:
-                said[i] = search.switch(answer(spaces[i].constellation, [said[i]])[0])
+                said[i] = search.switch(answer(spaces[i].constellation.perform, [said[i]])[0])
     return said

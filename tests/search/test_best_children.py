@@ -88,7 +88,7 @@ def families_of(space: Space, beam: list[Node]) -> list[list[tuple[int, float]] 
 
 
 def _answered(constellation: Constellation, max_rows: int, request: Request) -> object:
-    (reply,) = answer(constellation, [request], max_rows)
+    (reply,) = answer(constellation.perform, [request], max_rows)
     return reply
 
 

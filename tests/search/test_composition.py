@@ -28,7 +28,7 @@ from sgdec.rows import HypothesisRows
 from sgdec.search.constellation import Constellation
 from sgdec.search.member import Member
 from sgdec.search.node import Node
-from sgdec.search.requests import Asking, Expand, Keys, Request, answer
+from sgdec.search.requests import Request, answer
 from sgdec.search.space import SearchSpace
 from sgdec.settings import BoundsKind
 from sgdec.testing import PassThrough, Table
@@ -209,8 +209,8 @@ def test_answers_to_requests_are_those_of_the_space(predictors: dict[str, BatchP
     for node in nodes_of(space):
         if not node.finished:
             for limit, above in [(None, -math.inf), (2, -math.inf), (None, node.total - 2.0), (1, node.total - 2.0)]:
-                request = Expand([node], [limit], [above], coverage=False)
-                ((children,),) = answer(space.constellation, [request])
+                request = Request("children", [node], ([limit], [above]), (False, False))
+                ((children,),) = answer(space.constellation.perform, [request])
                 (expected,) = space.expand([node], limit, above)
                 assert [(c.last, c.total) for c in children] == [(c.last, c.total) for c in expected]
 
@@ -221,7 +221,7 @@ def test_only_what_a_batch_can_answer_sooner_waits_for_one(predictors: dict[str,
 
     def ask(request: Request) -> list[object]:
         asked.append(request)
-        (found,) = answer(own.constellation, [request])
+        (found,) = answer(own.constellation.perform, [request])
         return found
 
     space = SearchSpace(own.constellation, own.root, ask=ask)
@@ -231,16 +231,17 @@ def test_only_what_a_batch_can_answer_sooner_waits_for_one(predictors: dict[str,
     other = space.root.with_weights([2.0 for _ in space.weights])
     assert [c.total for c in space.expand([other], limit=9)[0]] == [c.total for c in own.expand([other], limit=9)[0]]
     space.keys([other])
-    assert [type(request) for request in asked] == [Expand, Keys]
+    assert [request.question for request in asked] == ["children", "keys"]
 
 
 def test_what_needs_coverage_waits_for_a_batch(predictors: dict[str, BatchPredictor]) -> None:
-    space = opened(predictors, 1)
+    own = opened(predictors, 1)
     asked: list[Request] = []
-    asking = Asking(space.constellation, asked.append)  # type: ignore[arg-type]
-    asking.expand([space.root], [9], [-math.inf], coverage=True)
-    asking.keys([space.root], Ranking(beta=0.5))
-    assert [type(request) for request in asked] == [Expand, Keys]
+    space = SearchSpace(own.constellation, own.root, ask=lambda request: asked.append(request) or [])
+    space._uses_coverage = True  # as with a ranking with beta > 0, which these predictors refuse: none has attention
+    space.expand([space.root], 9)
+    space.keys([space.root])
+    assert [request.question for request in asked] == ["children", "keys"]
 
 
 def test_nodes_with_other_weights_are_served_as_well(predictors: dict[str, BatchPredictor]) -> None:

@@ -22,7 +22,7 @@ from sgdec.search import memory
 from sgdec.search.choosing import Choice
 from sgdec.search.constellation import Constellation
 from sgdec.search.outcome import Outcome
-from sgdec.search.requests import Choose, answer
+from sgdec.search.requests import Request, answer
 from sgdec.search.scheduler import Scheduler
 from sgdec.testing import Bonus
 
@@ -127,9 +127,13 @@ def test_a_beam_in_many_batches_keeps_no_more_children_than_twice_its_size(all_e
     constellation = Constellation.of({"a": Wide(), "b": Bonus({2: 5.0})}, vocab_size=V)
     (root,) = constellation.roots(SOURCES[:1])
     choice = Choice(50, 50, all_ends=all_ends)
-    (beam,) = constellation.best_children([[root]], choice)
-    request = Choose([node for node in beam if not node.finished], choice, False, None)
-    (whole,), (pieces,) = (answer(constellation, [request], rows) for rows in (None, 1))
+    shared = choice, False, None, False
+    ((beam, _),) = constellation.perform(Request("best", [root], shared=shared))
+    request = Request("best", [node for node in beam if not node.finished], shared=shared)
+    (whole,), (pieces,) = (
+        [[offer.best for offer in offers] for offers in answer(constellation.perform, [request], rows)]
+        for rows in (None, 1)
+    )
     best = [
         sorted(((node.total, node.tokens) for family in found for node in family), reverse=True)[:50]
         for found in (whole, pieces)

@@ -18,7 +18,7 @@ from sgdec.errors import SgdecError, UsageError
 from sgdec.protocol import BatchPredictor, Candidates, Scores, Source, State
 from sgdec.ranking import Ranking
 from sgdec.search.node import Node
-from sgdec.search.requests import Bound, Expand, Keys, Request, Sample, answer
+from sgdec.search.requests import Request, answer
 from sgdec.search.sampling import Draw
 from sgdec.search.space import ENDLESS, SearchSpace
 from sgdec.testing import BatchTable, Lattice, Table, TinySpace, enumerate_space, score_path, tiny_spaces
@@ -315,13 +315,13 @@ def test_requests_of_many_searches_are_answered_as_each_alone() -> None:
     constellation = case.constellation()
     roots = constellation.roots([case.source, replace(case.source, id=2)])
     requests: list[Request] = [
-        Expand([roots[0]], [1], [-INF], coverage=False),
-        Expand([roots[1], roots[0]], [3, 3], [-0.5, -0.5], coverage=False),
-        Sample([roots[1]], [Draw(seed=1, number=4)], coverage=False),
-        Expand([roots[1]], [None], [-INF], coverage=True),
-        Bound([roots[1], roots[0]]),
-        Expand([roots[0]], [2], [-INF], coverage=True),
-        Keys([roots[0]], Ranking()),
+        Request("children", [roots[0]], ([1], [-INF]), (False, False)),
+        Request("children", [roots[1], roots[0]], ([3, 3], [-0.5, -0.5]), (False, False)),
+        Request("draw", [roots[1]], ([Draw(seed=1, number=4)],), (False,)),
+        Request("children", [roots[1]], ([None], [-INF]), (True, False)),
+        Request("bounds", [roots[1], roots[0]]),
+        Request("children", [roots[0]], ([2], [-INF]), (True, False)),
+        Request("keys", [roots[0]], shared=(Ranking(),)),
     ]
 
     def told(reply: Any) -> Any:
@@ -329,8 +329,8 @@ def test_requests_of_many_searches_are_answered_as_each_alone() -> None:
             return reply.tokens, reply.total, reply.source.id
         return reply if isinstance(reply, float | tuple) else [told(part) for part in reply]
 
-    together = [told(reply) for reply in answer(constellation, requests)]
-    alone = [told(answer(constellation, [request])[0]) for request in requests]
+    together = [told(reply) for reply in answer(constellation.perform, requests)]
+    alone = [told(answer(constellation.perform, [request])[0]) for request in requests]
     assert together == alone
     assert [len(children) for children in together[0] + together[5]] == [1, 2]
 
