@@ -13,7 +13,7 @@ A beam search calls `best_together`, which chooses from all rows of a beam toget
 `totals`. `add` begins sentences while others are in flight. The scores are combined by the same code as for nodes, so
 totals, ledgers and ties are the same. Rows that list the only tokens are filled to V scores, unless all predictors
 are automata with `arcs` (`sgdec.protocol.ArcsAhead`), for which `best_together` is the method to call. `vanilla` uses
-this module, and so do `beam` and `greedy` in batches; docs/howto/plugins.md has a greedy search.
+this module, and so do `beam` and `greedy`, by `vanilla`, in batches; docs/howto/plugins.md has a greedy search.
 
 Shapes: R rows, V tokens, K predictors, C = min(size, V) children per row.
 """
