@@ -19,10 +19,11 @@ import torch
 from sgdec_predictors.nmt import NmtPredictor
 
 from sgdec.context import EOS, Context, Vocabularies
+from sgdec.decoder import Decoder
 from sgdec.models.base import ModelContext
 from sgdec.models.gnmt import GAMMA, GNMT
 from sgdec.models.kernels import Kernels
-from sgdec.protocol import Decoder, Source
+from sgdec.protocol import Source
 from sgdec.search.constellation import Constellation
 from sgdec.search.scheduler import Scheduler
 

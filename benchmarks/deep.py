@@ -35,9 +35,10 @@ from sgdec_decoders.beam import BeamDecoder
 from sgdec_decoders.vanilla import VanillaDecoder
 from torch import Tensor, nn
 
+from sgdec.decoder import Decoder
 from sgdec.models.gnmt import GNMT
 from sgdec.models.kernels import Kernels, Product
-from sgdec.protocol import Decoder, Source
+from sgdec.protocol import Source
 from sgdec.search.constellation import Constellation
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.float32}

@@ -26,7 +26,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from former import know_by_new_names
 
 if TYPE_CHECKING:
-    from sgdec.protocol import BatchPredictor, Decoder
+    from sgdec.decoder import Decoder
+    from sgdec.protocol import BatchPredictor
 
 
 @dataclass(frozen=True)

@@ -38,9 +38,10 @@ from sgdec_decoders.greedy import GreedyDecoder
 from sgdec_decoders.restarting import RestartingDecoder
 
 from sgdec.context import EOS
+from sgdec.decoder import Decoder
 from sgdec.io.results import make_writer, open_rows
 from sgdec.io.sources import LengthRule, SourceReader
-from sgdec.protocol import BatchPredictor, Candidates, Decoder, Result, Scores, Source
+from sgdec.protocol import BatchPredictor, Candidates, Result, Scores, Source
 from sgdec.search.constellation import Constellation
 from sgdec.search.node import Node
 from sgdec.search.scheduler import Scheduler

@@ -38,9 +38,10 @@ from sgdec_decoders.greedy import GreedyDecoder
 from sgdec_predictors.hf import HfPredictor
 from sgdec_predictors.trie import TriePredictor
 
+from sgdec.decoder import Decoder
 from sgdec.io.entries import read_entries
 from sgdec.io.trie import build_trie
-from sgdec.protocol import Decoder, Result, Source
+from sgdec.protocol import Result, Source
 from sgdec.search.constellation import Constellation
 from sgdec.search.scheduler import Scheduler
 

@@ -27,10 +27,11 @@ from sgdec_predictors.fst import FstPredictor
 from sgdec_predictors.ngram import NGram
 
 from sgdec.context import EOS
+from sgdec.decoder import Decoder
 from sgdec.estimation.kneser_ney import estimate, join
 from sgdec.io.arpa import write_arpa
 from sgdec.io.lattice import read_lattice
-from sgdec.protocol import Decoder, Source
+from sgdec.protocol import Source
 from sgdec.search.constellation import Constellation
 from sgdec.search.scheduler import Scheduler
 from sgdec.search.space import SearchSpace

@@ -29,7 +29,7 @@ from sgdec_decoders.beam import BeamDecoder
 from sgdec_decoders.vanilla import VanillaDecoder
 from sgdec_predictors.nmt import NmtPredictor
 
-from sgdec.protocol import Decoder
+from sgdec.decoder import Decoder
 from sgdec.search.constellation import Constellation
 
 DECODERS: Mapping[str, type[BeamDecoder | VanillaDecoder]] = {"beam": BeamDecoder, "vanilla": VanillaDecoder}

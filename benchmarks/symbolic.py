@@ -51,9 +51,10 @@ from sgdec_predictors.fst import FstPredictor
 from sgdec_predictors.ngram import NGram
 
 from sgdec.context import BOS, EOS
+from sgdec.decoder import Decoder
 from sgdec.estimation.kneser_ney import estimate, join
 from sgdec.io.arpa import write_arpa
-from sgdec.protocol import Decoder, Source
+from sgdec.protocol import Source
 from sgdec.search.constellation import Constellation
 from sgdec.search.outcome import Outcome
 from sgdec.search.scheduler import Scheduler

@@ -14,22 +14,13 @@ if TYPE_CHECKING:
     from typing import Any
 
     from sgdec.context import BOS, EOS, UNK, Context, Vocabulary
+    from sgdec.decoder import BatchDecoder, Decoder
     from sgdec.errors import SgdecError, UsageError
     from sgdec.io.lattice import read_lattice
     from sgdec.library import load
     from sgdec.lifting import lift
     from sgdec.plugins.hookspecs import hookimpl
-    from sgdec.protocol import (
-        API,
-        BatchDecoder,
-        BatchPredictor,
-        Decoder,
-        Hypothesis,
-        Predictor,
-        Result,
-        Scores,
-        Source,
-    )
+    from sgdec.protocol import API, BatchPredictor, Hypothesis, Predictor, Result, Scores, Source
     from sgdec.search.constellation import Constellation
     from sgdec.search.node import Node
     from sgdec.search.space import SearchSpace
@@ -71,9 +62,8 @@ _HOMES = {
     "sgdec.context": ("BOS", "EOS", "UNK", "Context", "Vocabulary"),
     "sgdec.errors": ("SgdecError", "UsageError"),
     "sgdec.plugins.hookspecs": ("hookimpl",),
-    "sgdec.protocol": (
-        "API", "BatchDecoder", "BatchPredictor", "Decoder", "Hypothesis", "Predictor", "Result", "Scores", "Source",
-    ),
+    "sgdec.decoder": ("BatchDecoder", "Decoder"),
+    "sgdec.protocol": ("API", "BatchPredictor", "Hypothesis", "Predictor", "Result", "Scores", "Source"),
     "sgdec.lifting": ("lift",),
     "sgdec.search.constellation": ("Constellation",),
     "sgdec.search.node": ("Node",),

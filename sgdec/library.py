@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 from sgdec.context import Vocabulary
+from sgdec.decoder import Decoder
 from sgdec.errors import SgdecError, UsageError
 from sgdec.found import Found
 from sgdec.io.limits import TOKENS
 from sgdec.io.sources import LengthRule, SourceReader
 from sgdec.plugins.assembly import Run, RunConfig, assemble
 from sgdec.plugins.host import Host, name_of
-from sgdec.protocol import BatchPredictor, Decoder, Predictor, Source
+from sgdec.protocol import BatchPredictor, Predictor, Source
 from sgdec.ranking import Ranking
 from sgdec.search.blame import told
 from sgdec.search.listing import TextOf

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
 from numbers import Real
 from typing import Any, ClassVar
 
 
-def former_names(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
-    """A ``__getattr__`` for a module whose ``names`` have moved to ``MODULE`` or ``MODULE:NAME``."""
+def former_names(module: str, names: Mapping[str, str], silent: Collection[str] = ()) -> Callable[[str], Any]:
+    """A ``__getattr__`` for a module whose ``names`` have moved to ``MODULE`` or ``MODULE:NAME``.
+
+    ``silent``: those of which the old home stays as good as the new one.
+    """
 
     def find(name: str) -> Any:
         if name not in names:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         home, _, new = names[name].rpartition(":")
         home, new = (home, new) if home else (new, name)
-        warnings.warn(
-            f"{module}.{name} is called {home}.{new} now; the next version of the protocol removes the old name.",
-            DeprecationWarning,
-            stacklevel=2,
-        )
+        if name not in silent:
+            warnings.warn(
+                f"{module}.{name} is called {home}.{new} now; the next version of the protocol removes the old name.",
+                DeprecationWarning,
+                stacklevel=2,
+            )
         return getattr(import_module(home), new)
 
     return find

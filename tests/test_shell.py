@@ -7,7 +7,7 @@ from sgdec_decoders.beam import BeamDecoder
 from sgdec_decoders.greedy import GreedyDecoder
 
 from sgdec.context import BOS, EOS
-from sgdec.protocol import Decoder
+from sgdec.decoder import Decoder
 from sgdec.search.node import Node
 from sgdec.search.space import SearchSpace
 from sgdec.shell import Shell

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 
 from sgdec import Result, SearchSpace
-from sgdec.protocol import BatchDecoder, Feed
+from sgdec.decoder import BatchDecoder, Feed
 
 MANY = 48
 """With fewer hypotheses in flight, it costs less to walk automata one prefix at a time than with arrays."""

@@ -20,7 +20,8 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from sgdec import BOS, EOS, Hypothesis, Result, SearchSpace
-from sgdec.protocol import FORBIDDEN, Feed
+from sgdec.decoder import Feed
+from sgdec.protocol import FORBIDDEN
 from sgdec.rows import Chosen, HypothesisRows
 from sgdec_decoders._banks import banked
 from sgdec_decoders._beam_arrays import Beams, Flags, Floats, Ints

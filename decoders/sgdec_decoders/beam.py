@@ -49,7 +49,8 @@ import numpy as np
 
 import sgdec
 from sgdec import EOS, Decoder, Node, Result, SearchSpace
-from sgdec.protocol import FORBIDDEN, BatchDecoder
+from sgdec.decoder import BatchDecoder
+from sgdec.protocol import FORBIDDEN
 from sgdec_decoders._banks import banked
 from sgdec_decoders._beams import (
     Banks,

@@ -1,14 +1,14 @@
 """Greedy search: always the best next token (Stahlberg et al. 2017, Algorithm 1).
 
-Searches one path. Guarantee: none. It equals `beam` of size 1, and in batches of automata, such as lattices and n-gram
-models, it is `vanilla` of size 1. Cost: one expansion per token.
+Searches one path. Guarantee: none. It equals `beam` of size 1, and in batches of automata, such as lattices and
+n-gram models, it is `vanilla` of size 1. Cost: one expansion per token.
 """
 
 from __future__ import annotations
 
 import sgdec
 from sgdec import Decoder, Result, SearchSpace
-from sgdec.protocol import BatchDecoder
+from sgdec.decoder import BatchDecoder
 from sgdec_decoders._streaming import enough_for_arrays
 from sgdec_decoders.vanilla import VanillaDecoder
 

@@ -30,7 +30,7 @@ from typing import final
 
 import sgdec
 from sgdec import Decoder, Result, SearchSpace
-from sgdec.protocol import Feed
+from sgdec.decoder import Feed
 from sgdec_decoders._beams import Banks, PruneFinal, Stop, StoppingBeamSearch
 from sgdec_decoders._streaming import StreamingDecoder, enough_for_arrays
 from sgdec_decoders._together import together

@@ -23,6 +23,7 @@ from functools import cached_property, partial
 from typing import Any
 
 from sgdec.context import Context, Vocabularies, Vocabulary
+from sgdec.decoder import Decoder
 from sgdec.device import require_device
 from sgdec.errors import SgdecError, UsageError
 from sgdec.io.limits import VOCABULARY, real_number
@@ -31,7 +32,7 @@ from sgdec.plugins.host import Host, name_of, no_exit
 from sgdec.plugins.options import check, configure, describe, refuse_unused
 from sgdec.plugins.predictor_list import EntryOptions, ListEntry, entries_of
 from sgdec.plugins.surface import require_sound
-from sgdec.protocol import BatchPredictor, Decoder, Predictor
+from sgdec.protocol import BatchPredictor, Predictor
 from sgdec.search.blame import PredictorFault, packages_of, said
 from sgdec.search.checking import CheckedConstellation
 from sgdec.search.constellation import Constellation

@@ -19,8 +19,9 @@ import pluggy
 
 if TYPE_CHECKING:
     from sgdec.corpus.engine import Engine
+    from sgdec.decoder import Decoder
     from sgdec.models.base import Model
-    from sgdec.protocol import BatchPredictor, Decoder, Predictor
+    from sgdec.protocol import BatchPredictor, Predictor
 
 hookspec = pluggy.HookspecMarker("sgdec")
 hookimpl = pluggy.HookimplMarker("sgdec")

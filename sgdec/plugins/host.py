@@ -361,7 +361,8 @@ def _require_api(plugin: Any) -> None:
 
 
 def _is_a(kind: str, found: object) -> bool:
-    from sgdec.protocol import BatchPredictor, Decoder, Predictor
+    from sgdec.decoder import Decoder
+    from sgdec.protocol import BatchPredictor, Predictor
 
     if kind == "engine":
         from sgdec.corpus.engine import Engine

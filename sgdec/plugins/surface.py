@@ -11,17 +11,18 @@ from __future__ import annotations
 
 import inspect
 import logging
+import sys
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from functools import cached_property
 from numbers import Real
 from types import MemberDescriptorType
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakSet
 
 from sgdec import protocol, relaxations
 from sgdec.errors import SgdecError
-from sgdec.protocol import BatchDecoder, BatchPredictor, Decoder, Predictor, Traits
+from sgdec.protocol import BatchPredictor, Predictor, Traits
 from sgdec.ranking import Ranking
 from sgdec.suggest import suggest
 from sgdec.wrapping import FORWARDED, Wrapper
@@ -54,9 +55,10 @@ HOOKS = ("read_vocabularies", "inner_context")
 PAGES: Mapping[type[Any], tuple[Methods, tuple[str, ...]]] = {
     Predictor: ({**_methods(Predictor), **ABILITIES}, tuple(Traits.__annotations__)),
     BatchPredictor: ({**_methods(BatchPredictor), **ABILITIES, **OF_BATCHES}, tuple(Traits.__annotations__)),
-    Decoder: (_methods(Decoder, BatchDecoder), tuple(Decoder.__annotations__)),
 }
-"""Methods and traits of each kind of plugin."""
+"""Methods and traits of predictors, by form."""
+DECODERS = "sgdec.decoder"
+"""The module of decoders. It is known by name, because it imports the search, which lifts and checks predictors."""
 TYPES: Mapping[str, tuple[type[Any], ...]] = {
     "on_demand": (int,), "independent_rows": (int,), "restricts": (int,), "arcs_of_tensors": (int,),
     "max_score": (Real,), "exact": (int,), "ranks_by": (str,), "ranking": (Ranking,),
@@ -67,9 +69,9 @@ _OF_PREDICTORS = {"weight": "every predictor has an option of this name, the fac
 RESERVED: Mapping[type[Any], Mapping[str, str]] = {
     Predictor: _OF_PREDICTORS,
     BatchPredictor: _OF_PREDICTORS,
-    Decoder: {"inner": "only wrappers of predictors have an inner part"},
 }
 """Names of constructor parameters that no option can have, with the reasons."""
+RESERVED_BY_DECODERS = {"inner": "only wrappers of predictors have an inner part"}
 LATER = frozenset({
     "state_label", "progress", "advancing", "arcs", "release", "relaxations", "whole", "subset", "in_batches",
     "decode_stream", "restricts", "arcs_of_tensors",
@@ -111,11 +113,33 @@ def require_sound_traits(predictor: object) -> None:
         log.warning(f"class {cls.__qualname__}{place(cls)}: {NEVER_POSITIVE}")
 
 
+class Page(NamedTuple):
+    """The part of the protocol that a class belongs to."""
+
+    methods: Methods
+    traits: tuple[str, ...]
+    reserved: Mapping[str, str]
+    """Names of constructor parameters that no option can have, with the reasons."""
+
+
+def _page(cls: type[Any]) -> Page | None:
+    """The page of a class; None if it is neither a predictor nor a decoder."""
+    for form, (methods, traits) in PAGES.items():
+        if issubclass(cls, form):
+            return Page(methods, traits, RESERVED[form])
+    if any(base.__module__ == DECODERS for base in cls.__mro__):
+        home = sys.modules[DECODERS]
+        return Page(
+            _methods(home.Decoder, home.BatchDecoder), tuple(home.Decoder.__annotations__), RESERVED_BY_DECODERS
+        )
+    return None
+
+
 def _problems(cls: type[Any]) -> Iterator[str]:
-    page = next((page for page in PAGES if issubclass(cls, page)), None)
+    page = _page(cls)
     if page is None:
         return
-    methods, traits = PAGES[page]
+    methods, traits, reserved = page
     yield from (said for near, said in _misspelt(cls, methods, traits) if near not in LATER)
     for name, counts in methods.items():
         yield from _wrong_arguments(cls, name, counts)
@@ -130,23 +154,23 @@ def _problems(cls: type[Any]) -> Iterator[str]:
         hook = inspect.getattr_static(cls, name, None)
         if hook is not None and not isinstance(hook, classmethod):
             yield f"{name} has to be a classmethod: it is called before an instance is created."
-    if page is Predictor:
+    if issubclass(cls, Predictor):
         yield from _half_a_state(cls)
-    yield from (said for needed, said in _never_given(cls, RESERVED[page]) if needed)
+    yield from (said for needed, said in _never_given(cls, reserved) if needed)
     if issubclass(cls, Wrapper):
         yield from _wrong_forwards(cls)
 
 
 def _doubts(cls: type[Any]) -> Iterator[str]:
     """Remarks about a class that is not refused for them, because it was valid when `API` got its number."""
-    page = next((page for page in PAGES if issubclass(cls, page)), None)
+    page = _page(cls)
     if page is None:
         return
     if getattr(cls, "_never_positive", None) is not None:
         yield NEVER_POSITIVE
-    yield from (said for near, said in _misspelt(cls, *PAGES[page]) if near in LATER)
-    yield from (said for needed, said in _never_given(cls, RESERVED[page]) if not needed)
-    if page is not Decoder and "renormalize" in inspect.signature(cls.__init__).parameters:
+    yield from (said for near, said in _misspelt(cls, page.methods, page.traits) if near in LATER)
+    yield from (said for needed, said in _never_given(cls, page.reserved) if not needed)
+    if page.reserved is not RESERVED_BY_DECODERS and "renormalize" in inspect.signature(cls.__init__).parameters:
         yield "its option 'renormalize' hides the one that every predictor has. Choose another name."
 
 
@@ -160,7 +184,7 @@ def _contradiction(predictor: Any) -> str | None:
 
 def _declared(cls: type[Any]) -> list[str]:
     """The public names of a class and its bases outside the protocol."""
-    ours = {"sgdec.protocol", "sgdec.renamed", "builtins", "abc", "typing"}
+    ours = {"sgdec.protocol", DECODERS, "sgdec.renamed", "builtins", "abc", "typing"}
     return [name for base in cls.__mro__ if base.__module__ not in ours for name in vars(base) if name[0] != "_"]
 
 

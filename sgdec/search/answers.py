@@ -1,4 +1,4 @@
-"""Checks of what plugins return, once per batch: a malformed answer becomes a one-line error that names the plugin.
+"""Checks of what predictors return, once per batch: a malformed answer becomes one line that names the predictor.
 
 Without these checks, an extra row of `Scores`, a missing state, or a dict in place of `Scores` would cause an error
 far from its origin, or give one hypothesis the values of another.
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from sgdec.arcs import Automaton
 from sgdec.context import EOS
 from sgdec.errors import SgdecError
-from sgdec.protocol import BatchDecoder, Decoder, Hypothesis, Result, Scores
+from sgdec.protocol import Scores
 
 Floats = npt.NDArray[np.float64]
 
@@ -135,35 +135,6 @@ def attention_rows(name: str, found: Sequence[Any]) -> list[Floats]:
     if not all(np.isfinite(row).all() for row in rows):
         raise SgdecError(f"predictor {name!r} gave attention that is NaN or infinite; its model is broken.")
     return rows
-
-
-def require_result(decoder: Decoder, found: object) -> Result:
-    """Return ``found``; raise SgdecError if it is not a `Result`."""
-    if not isinstance(found, Result):
-        method = "decode_batch" if isinstance(decoder, BatchDecoder) else "decode"
-        listed = "a list with " if isinstance(decoder, BatchDecoder) else ""
-        raise SgdecError(
-            f"{type(decoder).__name__}.{method} returned {listed}{described(found)}; expected {listed}a Result."
-        )
-    for hypothesis in found.hypotheses:
-        if not isinstance(hypothesis, Hypothesis):
-            raise SgdecError(
-                f"{type(decoder).__name__}: its Result lists {described(hypothesis)}; expected hypotheses, such as "
-                "space.finish(node) of a node that ends with </s>."
-            )
-        if math.isnan(hypothesis.rank_score):
-            raise SgdecError(f"{type(decoder).__name__}: a hypothesis has the rank_score NaN; expected a number.")
-    return found
-
-
-def require_results(decoder: BatchDecoder, found: Any, spaces: int) -> list[Result]:
-    """Return ``found`` as a list; raise SgdecError unless it holds one `Result` per space."""
-    method = f"{type(decoder).__name__}.decode_batch"
-    if not isinstance(found, (list, tuple)):
-        raise SgdecError(f"{method} returned {described(found)}; expected a list of {spaces} Results, one per space.")
-    if len(found) != spaces:
-        raise SgdecError(f"{method} returned {len(found)} Results for {spaces} spaces; expected one per space.")
-    return [require_result(decoder, each) for each in found]
 
 
 def described(found: object) -> str:

@@ -24,9 +24,9 @@ from typing import Any, TypeVar
 from greenlet import getcurrent, greenlet
 
 from sgdec.context import Vocabulary
+from sgdec.decoder import BatchDecoder, Decoder
 from sgdec.errors import SgdecError, UsageError
-from sgdec.protocol import BatchDecoder, Decoder, Result, Source
-from sgdec.search.answers import require_result, require_results
+from sgdec.protocol import Result, Source
 from sgdec.search.constellation import Constellation
 from sgdec.search.dead_ends import NameOf, dead_end, names_of
 from sgdec.search.listing import TextOf
@@ -35,6 +35,7 @@ from sgdec.search.meter import Meter
 from sgdec.search.node import Node
 from sgdec.search.outcome import Outcome, Unreadable
 from sgdec.search.requests import Request, answer
+from sgdec.search.results import require_result, require_results
 from sgdec.search.space import SearchSpace
 from sgdec.trace.records import Tracing
 

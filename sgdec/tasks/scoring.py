@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from sgdec.context import BOS, EOS, Vocabulary
+from sgdec.decoder import Decoder
 from sgdec.errors import SgdecError
 from sgdec.lifting import lift
-from sgdec.protocol import Candidates, Decoder, Predictor, Result, Scores, Source
+from sgdec.protocol import Candidates, Predictor, Result, Scores, Source
 from sgdec.ranking import Ranking
 from sgdec.search.constellation import Constellation
 from sgdec.search.dead_ends import dead_end, names_of

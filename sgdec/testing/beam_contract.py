@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-from sgdec.protocol import Decoder
+from sgdec.decoder import Decoder
 from sgdec.search.space import SearchSpace
 from sgdec.testing.random_searches import RandomSpacesContract
 

@@ -19,14 +19,15 @@ import numpy as np
 from greenlet import getcurrent, greenlet
 
 from sgdec.context import EOS
+from sgdec.decoder import BatchDecoder, Decoder
 from sgdec.errors import UsageError
 from sgdec.lifting import lift
-from sgdec.protocol import BatchDecoder, Decoder, Hypothesis, Result, Source, ability
-from sgdec.search.answers import require_result
+from sgdec.protocol import Hypothesis, Result, Source, ability
 from sgdec.search.constellation import Constellation
 from sgdec.search.member import Member
 from sgdec.search.outcome import Outcome
 from sgdec.search.requests import answer
+from sgdec.search.results import require_result
 from sgdec.search.scheduler import Scheduler
 from sgdec.search.space import SearchSpace
 from sgdec.testing import batches

@@ -9,7 +9,8 @@ import sys
 from collections.abc import Hashable, Iterator, Sequence
 
 from sgdec.context import EOS
-from sgdec.protocol import Candidates, Decoder, Predictor, Result, Scores, Source
+from sgdec.decoder import Decoder
+from sgdec.protocol import Candidates, Predictor, Result, Scores, Source
 from sgdec.search.constellation import Constellation
 from sgdec.testing.random_searches import RandomSpacesContract
 from sgdec.testing.shared import Shared

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from sgdec.decoder import Decoder
 from sgdec.errors import SgdecError
 from sgdec.plugins.surface import require_sound
-from sgdec.protocol import BatchPredictor, Decoder, Predictor, Result
+from sgdec.protocol import BatchPredictor, Predictor, Result
 from sgdec.ranking import Ranking
 from sgdec.testing.enumeration import Path
 

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from sgdec.context import EOS
+from sgdec.decoder import Decoder
 from sgdec.lifting import lift
 from sgdec.plugins.host import Host
-from sgdec.protocol import BatchPredictor, Decoder, Predictor, Source, ability
+from sgdec.protocol import BatchPredictor, Predictor, Source, ability
 from sgdec.search.constellation import Constellation
 from sgdec.search.node import Node
 from sgdec.search.space import SearchSpace

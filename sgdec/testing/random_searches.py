@@ -7,7 +7,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from sgdec.protocol import Decoder, Result, Source
+from sgdec.decoder import Decoder
+from sgdec.protocol import Result, Source
 from sgdec.search.scheduler import Scheduler
 from sgdec.testing.decoder_contract import DecoderContract
 from sgdec.testing.enumeration import Path

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import pytest
-from sgdec_decoders.greedy import GreedyOnArrays
+from sgdec_decoders.greedy import GreedyDecoder
+from sgdec_decoders.vanilla import VanillaDecoder
 
-from sgdec.protocol import Decoder
+from sgdec.decoder import Decoder
 from sgdec.testing import BeamContract, DecoderContract, ExactDecoderContract
 from sgdec.testing.random_spaces import KINDS, WEIGHTS
 from sgdec.testing.tiny_spaces import TinySpace, tiny_spaces
@@ -158,13 +159,10 @@ class TestVanillaThatPrunes(SearchContract):
     options: ClassVar[dict[str, Any]] = {"size": 4, "prune_local": 0.5, "prune_final": 0.5, "stop": "full"}
 
 
-class TestGreedyOnArrays(DecoderContract):
-    spaces = VanillaContract.spaces
-    kinds = VanillaContract.kinds
-    random_spaces = examples(20)
-
-    def make(self) -> Decoder:
-        return GreedyOnArrays()
+def test_greedy_in_batches_of_automata_is_vanilla_of_size_1() -> None:
+    arrays = GreedyDecoder().in_batches(64, automata=True)
+    assert isinstance(arrays, VanillaDecoder) and vars(arrays) == vars(VanillaDecoder(size=1))
+    assert GreedyDecoder().in_batches(64, automata=False) is GreedyDecoder().in_batches(2, automata=True) is None
 
 
 class TestDfs(ExactSearchContract):

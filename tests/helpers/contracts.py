@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 
 import pytest
 
+from sgdec.decoder import Decoder
 from sgdec.plugins.host import Host
-from sgdec.protocol import BatchPredictor, Decoder, Predictor
+from sgdec.protocol import BatchPredictor, Predictor
 from sgdec.testing import ExactDecoderContract, PredictorContract, PredictorSearchContract
 from tests.helpers.breadth import examples
 

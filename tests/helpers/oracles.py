@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from sgdec.protocol import BatchPredictor, Decoder, Predictor, Result, Source
+from sgdec.decoder import Decoder
+from sgdec.protocol import BatchPredictor, Predictor, Result, Source
 from sgdec.ranking import Ranking
 from sgdec.search.constellation import Constellation
 from sgdec.search.node import Node

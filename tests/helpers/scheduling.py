@@ -17,10 +17,11 @@ from sgdec_decoders.greedy import GreedyDecoder
 from sgdec_decoders.vanilla import VanillaDecoder
 
 from sgdec.context import EOS
+from sgdec.decoder import BatchDecoder, Decoder
 from sgdec.errors import SgdecError, UsageError
 from sgdec.lifting import lift
 from sgdec.plugins.host import Host
-from sgdec.protocol import BatchDecoder, BatchPredictor, Candidates, Decoder, Predictor, Result, Scores, Source
+from sgdec.protocol import BatchPredictor, Candidates, Predictor, Result, Scores, Source
 from sgdec.search.constellation import Constellation
 from sgdec.search.node import Node
 from sgdec.search.outcome import Outcome, Unreadable

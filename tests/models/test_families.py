@@ -23,11 +23,12 @@ from sgdec.checkpoints import files, layout
 from sgdec.checkpoints.loading import load_model
 from sgdec.cli.main import main
 from sgdec.context import BOS, EOS, Context
+from sgdec.decoder import Decoder
 from sgdec.errors import UsageError
 from sgdec.models.base import ModelContext, Seq2Seq
 from sgdec.models.kernels import Kernels
 from sgdec.plugins.host import Host
-from sgdec.protocol import Decoder, Source
+from sgdec.protocol import Source
 from sgdec.search.constellation import Constellation
 from sgdec.search.member import Member
 from sgdec.search.outcome import Outcome

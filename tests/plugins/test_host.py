@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 import sgdec
+from sgdec.decoder import Decoder
 from sgdec.errors import SgdecError, UsageError
 from sgdec.plugins.host import Entry, Host, install_hint
 from sgdec.plugins.summaries import summaries
-from sgdec.protocol import BatchPredictor, Decoder
+from sgdec.protocol import BatchPredictor
 from tests.helpers.distributions import Site
 
 PREDICTOR = """

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import sgdec
-from sgdec import BatchPredictor, Predictor, Scores, lifting, protocol, relaxations
+from sgdec import BatchDecoder, BatchPredictor, Predictor, Scores, lifting, protocol, relaxations
 from sgdec.errors import SgdecError
 from sgdec.lifting import lift
 from sgdec.plugins import surface
@@ -20,14 +20,16 @@ from sgdec.testing import Table
 
 
 def test_methods_are_called_with_the_numbers_of_arguments_that_the_page_says() -> None:
-    simple, batch, decoding = (methods for methods, _ in surface.PAGES.values())
+    simple, batch = (methods for methods, _ in surface.PAGES.values())
+    page = surface._page(BatchDecoder)
+    assert page is not None
     assert {name: simple[name] for name in ("initialize", "predict_next", "consume", "get_state", "set_state")} == {
         "initialize": (1,), "predict_next": (0, 1), "consume": (1,), "get_state": (0,), "set_state": (1,),
     }  # fmt: skip
     assert {name: batch[name] for name in ("initialize_batch", "predict_batch", "consume_batch")} == {
         "initialize_batch": (1,), "predict_batch": (1, 2), "consume_batch": (2,),
     }  # fmt: skip
-    assert decoding == {
+    assert page.methods == {
         "decode": (1,), "decode_batch": (1,), "decode_stream": (2,), "in_batches": (2,), "caveat": (2,)
     }  # fmt: skip
     of_both = {"best_remaining": (1,), "worst_remaining": (1,), "state_key": (1,), "attention": (1,)}

@@ -17,7 +17,7 @@ from sgdec_decoders.vanilla import VanillaDecoder
 from sgdec_predictors.hf import HfPredictor, HfState
 
 from sgdec import EOS, Context, Source
-from sgdec.protocol import Decoder
+from sgdec.decoder import Decoder
 from sgdec.search.constellation import Constellation
 from sgdec.search.scheduler import Scheduler
 from sgdec.testing import PredictorContract

@@ -20,10 +20,11 @@ from sgdec_predictors.nmt import NmtPredictor
 from sgdec.checkpoints.loading import load_model
 from sgdec.cli.main import main
 from sgdec.context import BOS, EOS, Context, Vocabularies
+from sgdec.decoder import Decoder
 from sgdec.errors import SgdecError, UsageError
 from sgdec.plugins.assembly import RunConfig, assemble
 from sgdec.plugins.host import Host
-from sgdec.protocol import Decoder, Result, Source
+from sgdec.protocol import Result, Source
 from sgdec.search.constellation import Constellation
 from sgdec.search.outcome import Outcome
 from sgdec.search.scheduler import Scheduler

@@ -16,9 +16,9 @@ from sgdec_decoders.greedy import GreedyDecoder
 
 from sgdec import EOS, UNK, BatchPredictor, Hypothesis, Source
 from sgdec.arcs import Numbers
+from sgdec.decoder import Decoder
 from sgdec.errors import SgdecError
 from sgdec.models.length import LengthWeights
-from sgdec.protocol import Decoder
 from sgdec.search.constellation import Constellation
 from sgdec.search.scheduler import Scheduler
 from sgdec.testing import PassThrough

@@ -13,9 +13,7 @@ import pytest
 
 from tests.helpers.imports import graph
 
-REASONS = {
-    ("sgdec.protocol", "sgdec.search.space"): "the type of what a decoder is given; decoders are annotated with it",
-}
+REASONS: Mapping[tuple[str, str], str] = {}
 """Imports that close a circle, and why they stay."""
 Imports: TypeAlias = Mapping[str, set[str]]
 """For each module those that it imports."""
@@ -48,7 +46,7 @@ def test_each_exception_is_still_needed(imports: Imports, one: tuple[str, str]) 
 
 def test_imports_for_types_inside_functions_and_of_names_of_the_package_are_seen(imports: Imports) -> None:
     """One example of each in the source, so that the graph is not empty where it matters."""
-    assert "sgdec.search.space" in imports["sgdec.protocol"]  # for its type
+    assert "torch" not in imports and "sgdec.context" in imports["sgdec.protocol"]  # for its type
     assert "sgdec.checkpoints.loading" in imports["sgdec_predictors.nmt"]  # in __init__
     assert "sgdec.search.node" in imports["sgdec_decoders.beam"]  # from sgdec import Node
     found = circle({"a": {"b"}, "b": {"c"}, "c": {"a"}})

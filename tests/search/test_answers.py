@@ -18,8 +18,9 @@ from sgdec_decoders.greedy import GreedyDecoder
 from sgdec_decoders.vanilla import VanillaDecoder
 
 from sgdec.cli.main import main
+from sgdec.decoder import Decoder
 from sgdec.errors import SgdecError
-from sgdec.protocol import BatchPredictor, Candidates, Decoder, Predictor, Result, Scores, Source, State, Steps
+from sgdec.protocol import BatchPredictor, Candidates, Predictor, Result, Scores, Source, State, Steps
 from sgdec.search.constellation import Constellation
 from sgdec.search.node import Node
 from sgdec.search.scheduler import Scheduler

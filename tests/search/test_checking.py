@@ -23,9 +23,10 @@ from sgdec_predictors.nfst import NfstPredictor
 
 from sgdec.arcs import Automaton
 from sgdec.context import EOS
+from sgdec.decoder import Decoder
 from sgdec.derived import DerivedRelaxation
 from sgdec.errors import UsageError
-from sgdec.protocol import BatchPredictor, Decoder, Ints, Scores, Source, SparseRow, State
+from sgdec.protocol import BatchPredictor, Ints, Scores, Source, SparseRow, State
 from sgdec.relaxations import Constant, Floats, Relaxation
 from sgdec.search.blame import told
 from sgdec.search.checking import CheckedConstellation

@@ -19,8 +19,9 @@ from sgdec_decoders.sepbeam import SepBeamDecoder
 from sgdec_decoders.vanilla import VanillaDecoder
 
 from sgdec.cli.main import main
+from sgdec.decoder import Decoder
 from sgdec.errors import SgdecError, UsageError
-from sgdec.protocol import Candidates, Decoder, Scores, Source, State
+from sgdec.protocol import Candidates, Scores, Source, State
 from sgdec.ranking import Ranking
 from sgdec.search.constellation import Constellation
 from sgdec.search.node import Node

@@ -20,9 +20,10 @@ from sgdec_predictors.ngram import NGram
 import sgdec.search.folding
 from sgdec import EOS, Context, Source
 from sgdec.arcs import Automaton, joined
+from sgdec.decoder import Decoder
 from sgdec.estimation.kneser_ney import estimate, join
 from sgdec.io.arpa import write_arpa
-from sgdec.protocol import BatchPredictor, Decoder, Ints
+from sgdec.protocol import BatchPredictor, Ints
 from sgdec.relaxations import Floats
 from sgdec.search.constellation import Constellation
 from sgdec.search.distances import Distances

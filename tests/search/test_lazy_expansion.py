@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sgdec.context import EOS
-from sgdec.protocol import BatchPredictor, Candidates, Decoder, Result, Scores, Source, SparseRow, State
+from sgdec.decoder import Decoder
+from sgdec.protocol import BatchPredictor, Candidates, Result, Scores, Source, SparseRow, State
 from sgdec.ranking import Ranking
 from sgdec.search.constellation import Constellation
 from sgdec.search.node import Node

@@ -16,8 +16,9 @@ from sgdec_decoders.astar import AStarDecoder
 from sgdec_decoders.bestfirst import BestFirstDecoder
 from sgdec_decoders.syncbeam import SyncBeamDecoder
 
+from sgdec.decoder import Decoder
 from sgdec.errors import SgdecError
-from sgdec.protocol import BatchPredictor, Candidates, Decoder, Scores, Source, State, Steps
+from sgdec.protocol import BatchPredictor, Candidates, Scores, Source, State, Steps
 from sgdec.search.constellation import Constellation
 from sgdec.search.node import Node
 from sgdec.search.scheduler import Scheduler

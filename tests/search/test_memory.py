@@ -15,9 +15,10 @@ from sgdec_decoders.beam import BeamDecoder
 from sgdec_decoders.sepbeam import SepBeamDecoder
 from sgdec_decoders.vanilla import VanillaDecoder
 
+from sgdec.decoder import Decoder
 from sgdec.errors import SgdecError
 from sgdec.io.limits import BATCH
-from sgdec.protocol import BatchPredictor, Candidates, Decoder, Result, Scores, Source, State
+from sgdec.protocol import BatchPredictor, Candidates, Result, Scores, Source, State
 from sgdec.search import memory
 from sgdec.search.choosing import Choice
 from sgdec.search.constellation import Constellation

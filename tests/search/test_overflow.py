@@ -21,8 +21,9 @@ from sgdec_decoders.vanilla import VanillaDecoder
 
 from sgdec.cli.main import main
 from sgdec.context import EOS
+from sgdec.decoder import Decoder
 from sgdec.errors import SgdecError
-from sgdec.protocol import BatchPredictor, Candidates, Decoder, Scores, Source, SparseRow, State, Steps
+from sgdec.protocol import BatchPredictor, Candidates, Scores, Source, SparseRow, State, Steps
 from sgdec.search.constellation import Constellation
 from sgdec.search.scheduler import Scheduler
 from sgdec.testing import Table

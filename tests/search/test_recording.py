@@ -23,7 +23,8 @@ from sgdec_decoders.vanilla import VanillaDecoder
 from sgdec_predictors.fst import FstPredictor
 
 from sgdec import Node, Result, SearchSpace
-from sgdec.protocol import FORBIDDEN, Decoder, Source
+from sgdec.decoder import Decoder
+from sgdec.protocol import FORBIDDEN, Source
 from sgdec.search.constellation import Constellation
 from sgdec.search.scheduler import Scheduler
 from sgdec.testing import BatchTable, Lattice, Table, TinySpace, random_space

@@ -11,9 +11,10 @@ import pytest
 from sgdec_decoders.beam import BeamDecoder
 from sgdec_decoders.greedy import GreedyDecoder
 
+from sgdec.decoder import BatchDecoder, Decoder, Feed
 from sgdec.errors import SgdecError, UsageError
 from sgdec.lifting import lift
-from sgdec.protocol import BatchDecoder, BatchPredictor, Decoder, Feed, Result, Source, State
+from sgdec.protocol import BatchPredictor, Result, Source, State
 from sgdec.search.constellation import Constellation
 from sgdec.search.outcome import Unreadable
 from sgdec.search.scheduler import WINDOW, Scheduler

@@ -10,8 +10,9 @@ from sgdec_decoders.greedy import GreedyDecoder
 from sgdec_decoders.vanilla import VanillaDecoder
 
 from sgdec.context import EOS
+from sgdec.decoder import Decoder
 from sgdec.errors import SgdecError, UsageError
-from sgdec.protocol import FORBIDDEN, Candidates, Decoder, Result, Scores, Source
+from sgdec.protocol import FORBIDDEN, Candidates, Result, Scores, Source
 from sgdec.search.constellation import Constellation
 from sgdec.search.outcome import Unreadable
 from sgdec.search.scheduler import Scheduler

@@ -11,7 +11,8 @@ import pytest
 
 import sgdec
 from sgdec.cli.main import main
-from sgdec.protocol import Decoder, Result
+from sgdec.decoder import Decoder
+from sgdec.protocol import Result
 from sgdec.search.space import SearchSpace
 from sgdec.testing import DecoderContract
 from tests.helpers import diverse_list

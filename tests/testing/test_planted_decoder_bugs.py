@@ -14,8 +14,9 @@ import pytest
 from sgdec_decoders.greedy import GreedyDecoder
 
 from sgdec.context import EOS
+from sgdec.decoder import BatchDecoder, Decoder
 from sgdec.errors import UsageError
-from sgdec.protocol import BatchDecoder, Decoder, Hypothesis, Result
+from sgdec.protocol import Hypothesis, Result
 from sgdec.ranking import Ranking
 from sgdec.search.node import Node
 from sgdec.search.space import SearchSpace

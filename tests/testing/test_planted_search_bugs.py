@@ -18,7 +18,8 @@ import numpy.typing as npt
 import pytest
 
 from sgdec.context import BOS, EOS
-from sgdec.protocol import BatchDecoder, Candidates, Decoder, Predictor, Result, Scores, Source, State
+from sgdec.decoder import BatchDecoder, Decoder
+from sgdec.protocol import Candidates, Predictor, Result, Scores, Source, State
 from sgdec.search.node import Node
 from sgdec.search.space import SearchSpace
 from sgdec.testing import (

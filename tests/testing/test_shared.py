@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from sgdec_decoders.beam import BeamDecoder
 
-from sgdec.protocol import Decoder, Result
+from sgdec.decoder import Decoder
+from sgdec.protocol import Result
 from sgdec.search.space import SearchSpace
 from sgdec.testing import DecoderContract, promises
 from sgdec.testing.shared import Shared

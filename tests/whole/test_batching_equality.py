@@ -17,8 +17,9 @@ import numpy as np
 import pytest
 
 from sgdec.context import EOS, UNK, Context
+from sgdec.decoder import Decoder
 from sgdec.errors import SgdecError
-from sgdec.protocol import BatchPredictor, Candidates, Decoder, Predictor, Scores, Source
+from sgdec.protocol import BatchPredictor, Candidates, Predictor, Scores, Source
 from sgdec.search.constellation import Constellation
 from sgdec.search.outcome import Outcome, Unreadable
 from sgdec.search.scheduler import Scheduler

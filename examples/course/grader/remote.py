@@ -11,8 +11,9 @@ import numpy as np
 
 from grader.assignment import Make
 from grader.child import Broken, Child
+from sgdec.decoder import Decoder
 from sgdec.errors import SgdecError, UsageError
-from sgdec.protocol import Candidates, Decoder, Hypothesis, Predictor, Result, Scores, Source
+from sgdec.protocol import Candidates, Hypothesis, Predictor, Result, Scores, Source
 from sgdec.ranking import Ranking
 from sgdec.search.node import Node
 from sgdec.search.space import SearchSpace

@@ -10,9 +10,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sgdec.decoder import Decoder
 from sgdec.errors import UsageError
 from sgdec.library import LoadedRun
-from sgdec.protocol import Decoder, Hypothesis
+from sgdec.protocol import Hypothesis
 from sgdec.search.outcome import Outcome
 from sgdec.sums import mean
 from sgdec.tasks.diagnosis.cases import Case

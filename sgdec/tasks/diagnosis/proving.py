@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
+from sgdec.decoder import Decoder
 from sgdec.errors import SgdecError, UsageError
 from sgdec.library import LoadedRun
 from sgdec.plugins.host import name_of
 from sgdec.plugins.options import configure
-from sgdec.protocol import Decoder, Result, Source
+from sgdec.protocol import Result, Source
 from sgdec.search.constellation import Constellation
 from sgdec.search.outcome import Outcome
 from sgdec.search.scheduler import Scheduler

@@ -6,9 +6,10 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from sgdec.decoder import Decoder
 from sgdec.library import LoadedRun
 from sgdec.plugins.options import describe
-from sgdec.protocol import Decoder, Source
+from sgdec.protocol import Source
 from sgdec.search.outcome import Outcome, Unreadable
 from sgdec.search.scheduler import Scheduler
 from sgdec.terminal import track

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from sgdec.decoder import Decoder
 from sgdec.errors import UsageError
 from sgdec.library import LoadedRun
 from sgdec.plugins.options import describe
-from sgdec.protocol import Decoder
 from sgdec.search.outcome import Outcome
 from sgdec.tasks.diagnosis.repeating import decoded, with_option
 from sgdec.tasks.diagnosis.scored import is_better

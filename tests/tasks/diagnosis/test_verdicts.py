@@ -15,8 +15,9 @@ from sgdec_decoders.sample import SampleDecoder
 
 import sgdec
 from sgdec.context import EOS
+from sgdec.decoder import Decoder
 from sgdec.library import LoadedRun
-from sgdec.protocol import BatchPredictor, Decoder, Source
+from sgdec.protocol import BatchPredictor, Source
 from sgdec.ranking import Ranking
 from sgdec.search.constellation import Constellation
 from sgdec.tasks.diagnosis.cases import Case

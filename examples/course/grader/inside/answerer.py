@@ -10,10 +10,11 @@ from typing import Any
 
 from greenlet import greenlet
 
+from sgdec.decoder import Decoder
 from sgdec.errors import SgdecError
 from sgdec.lifting import Lowered
 from sgdec.plugins.host import Host
-from sgdec.protocol import ABILITIES, BatchPredictor, Decoder, Predictor, Source, ability
+from sgdec.protocol import ABILITIES, BatchPredictor, Predictor, Source, ability
 
 from .probing import probe
 from .space import Space
