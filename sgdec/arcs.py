@@ -16,8 +16,8 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from sgdec.array_api import Copies, Put, namespace
-from sgdec.protocol import FORBIDDEN, Arcs, Ints, Listed
+from sgdec.arrays import Copies, Floats, Ints, Put, namespace
+from sgdec.protocol import FORBIDDEN, Arcs, Listed
 
 __all__ = ["DEAD", "Automata", "Automaton", "Numbers", "joined", "spread"]
 
@@ -29,8 +29,6 @@ MORE = 1 << 31
 """A number above all tokens and all rows."""
 LAST_KEY = (1 << 63) - 1
 """A number above all keys of arcs."""
-
-Floats = npt.NDArray[np.float64]
 
 
 def spread(first: Ints, counts: Ints) -> tuple[Ints, Ints]:

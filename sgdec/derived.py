@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from weakref import WeakValueDictionary
 
-from sgdec.protocol import Ints, State
-from sgdec.relaxations import Floats, Relaxation
+from sgdec.arrays import Floats, Ints
+from sgdec.protocol import State
+from sgdec.relaxations import Relaxation
 
 
 class DerivedRelaxation(Relaxation):

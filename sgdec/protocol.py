@@ -27,12 +27,10 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
-
+from sgdec.arrays import Array, Floats, Ints
 from sgdec.context import Vocabularies
 from sgdec.renamed import FormerTraits, former_names
-from sgdec.scores import FORBIDDEN, Array, Scores, SparseRow
+from sgdec.scores import FORBIDDEN, Scores, SparseRow
 from sgdec.sums import exact_sum
 
 if TYPE_CHECKING:
@@ -79,10 +77,9 @@ Candidates: TypeAlias = Sequence[int]
 """Tokens in ascending order, each once."""
 Steps: TypeAlias = tuple[Candidates, Sequence[float], Sequence[State]]
 """The continuations of a prefix in an automaton: tokens, their scores, and the states after them."""
-Ints: TypeAlias = npt.NDArray[np.int64]
 Listed: TypeAlias = tuple[Ints, Ints]
 """Tokens for each of R states: offsets ``[R + 1]``, tokens ``[n]``. Those of state i begin at offset i."""
-Arcs: TypeAlias = tuple[Ints, Ints, npt.NDArray[np.float64], Ints]
+Arcs: TypeAlias = tuple[Ints, Ints, Floats, Ints]
 """The continuations of R states: offsets ``[R + 1]``, and by arc ``[n]`` tokens, their scores, states after them."""
 
 

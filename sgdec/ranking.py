@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
+from sgdec.arrays import Floats
 from sgdec.errors import UsageError
 
-Coverage: TypeAlias = tuple[npt.NDArray[np.float64] | None, ...]
+Coverage: TypeAlias = tuple[Floats | None, ...]
 """For each predictor with attention: the attention ``[source]`` that each source token has received so far.
 
 None for a predictor that is not consulted.
@@ -76,7 +76,7 @@ class Ranking:
         """cp(X; Y) <= 0, added after the division. Raises ValueError if beta > 0 and there is no coverage."""
         return float(self.coverage_penalties(coverage)) if self.uses_coverage else 0.0
 
-    def coverage_penalties(self, coverage: Coverage) -> npt.NDArray[np.float64]:
+    def coverage_penalties(self, coverage: Coverage) -> Floats:
         """The same for R hypotheses at once: ``[R]``, from arrays ``[R, source]`` in ``coverage``."""
         penalties = [
             np.log(np.clip(attended, SMALLEST_COVERAGE, 1.0)).sum(axis=-1)
@@ -85,7 +85,7 @@ class Ranking:
         ]
         if not penalties:
             raise ValueError(f"no attention to compute a coverage penalty from (beta = {self.beta:g})")
-        mean: npt.NDArray[np.float64] = self.beta * np.mean(penalties, axis=0)
+        mean: Floats = self.beta * np.mean(penalties, axis=0)
         return mean
 
     def score(self, total: float, length: int, coverage: Coverage = ()) -> float:
@@ -108,16 +108,14 @@ class Ranking:
         return max(_divide(bound, penalty) for penalty in ends)
 
 
-def add_attention(coverage: Coverage, attention: Sequence[npt.NDArray[np.float64] | None]) -> Coverage:
+def add_attention(coverage: Coverage, attention: Sequence[Floats | None]) -> Coverage:
     """The coverage after one more token: for each predictor the old coverage plus the attention ``[source]``.
 
     ``attention`` is None for a predictor that is not consulted for this token. The coverage of a predictor that was
     not consulted before starts with this token.
     """
     before = coverage or (None,) * len(attention)
-    return tuple(
-        new if old is None or new is None else old + new for old, new in zip(before, attention, strict=True)
-    )
+    return tuple(new if old is None or new is None else old + new for old, new in zip(before, attention, strict=True))
 
 
 def _divide(bound: float, penalty: float) -> float:

@@ -22,14 +22,12 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from sgdec.arcs import Automaton
-from sgdec.protocol import Ints, State
+from sgdec.arrays import Floats, Ints
+from sgdec.protocol import State
 
 __all__ = ["Constant", "Relax", "Relaxation", "Subsets", "Whole"]
-
-Floats = npt.NDArray[np.float64]
 
 
 class Relaxation(ABC):

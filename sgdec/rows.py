@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from sgdec.arcs import MORE
+from sgdec.arrays import Flags, Floats, Ints
 from sgdec.context import EOS
 from sgdec.protocol import FORBIDDEN
 from sgdec.ranking import Coverage, add_attention
@@ -35,7 +36,7 @@ from sgdec.scores import Scores
 from sgdec.search.answers import attention_rows
 from sgdec.search.banks import advancing_of, progress_of, with_progress
 from sgdec.search.choosing import Choice, Chosen, choose_rows
-from sgdec.search.columns import Column, Flags, Floats, Ints, matrix_of, not_in_vocabulary
+from sgdec.search.columns import Column, matrix_of, not_in_vocabulary
 from sgdec.search.dense import DenseRows, Ranked
 from sgdec.search.faults import fault
 from sgdec.search.node import Node

@@ -5,21 +5,16 @@ Predictors return these scores, and `sgdec.search.combining` combines them.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice, pairwise
-from typing import TYPE_CHECKING, Any, TypeAlias, final, overload
+from typing import Any, final, overload
 
 import numpy as np
 import numpy.typing as npt
 
-if TYPE_CHECKING:
-    import torch
-
-Array: TypeAlias = "npt.NDArray[Any] | torch.Tensor"
-
-FORBIDDEN = -math.inf
-"""The score of a token that cannot follow, whatever the weight."""
+from sgdec.arrays import FORBIDDEN as FORBIDDEN
+from sgdec.arrays import Array as Array
+from sgdec.arrays import Flags, Floats, Ints
 
 NO_TOKENS = np.zeros(0, np.int64), np.zeros(0)
 FEW = 64
@@ -46,7 +41,7 @@ class SparseRow:
         self.default = default
         self._candidates: Sequence[int] | None = None
         self._lookup: dict[int, float] | None = None
-        self._arrays: tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]] | None = None
+        self._arrays: tuple[Ints, Floats] | None = None
 
     @property
     def restricts(self) -> bool:
@@ -69,7 +64,7 @@ class SparseRow:
         return self._lookup
 
     @property
-    def arrays(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+    def arrays(self) -> tuple[Ints, Floats]:
         """The listed tokens ``[n]``, ascending, and their scores ``[n]``. Cached."""
         if self._arrays is None and not len(self.tokens):
             self._arrays = NO_TOKENS
@@ -94,7 +89,7 @@ class SparseRow:
         found: list[float] = np.where(known[place] == wanted, scores[place], self.default).tolist()
         return found
 
-    def filled(self, width: int) -> npt.NDArray[np.float64]:
+    def filled(self, width: int) -> Floats:
         """``[width]``: the scores of the tokens 0..width-1."""
         values = np.full(width, self.default)
         tokens, scores = self.arrays
@@ -122,7 +117,7 @@ class TokenLists(Sequence[Sequence[int]]):
     (2, [5, 8], [6])
     """
 
-    def __init__(self, offsets: npt.NDArray[np.int64], tokens: npt.NDArray[np.int64]) -> None:
+    def __init__(self, offsets: Ints, tokens: Ints) -> None:
         """``offsets [R + 1]``: the first token of each row; ``tokens [n]``, ascending within a row."""
         self.offsets = offsets
         self.tokens = tokens
@@ -212,9 +207,7 @@ class Scores:
         return SparseScores([SparseRow((), (), score)])
 
     @classmethod
-    def of_candidates(
-        cls, candidates: Sequence[Sequence[int] | None], flat: npt.NDArray[np.float64]
-    ) -> CandidateScores:
+    def of_candidates(cls, candidates: Sequence[Sequence[int] | None], flat: Floats) -> CandidateScores:
         """The scores ``flat [n]`` of ``candidates``, row after row. They say nothing about other tokens.
 
         >>> Scores.of_candidates([[5, 8], [6]], np.array([-1.0, -2.0, -3.0])).rows[1].get(6)
@@ -223,9 +216,7 @@ class Scores:
         return CandidateScores(candidates, flat)
 
     @classmethod
-    def listed(
-        cls, offsets: npt.NDArray[np.int64], tokens: npt.NDArray[np.int64], scores: npt.NDArray[np.float64]
-    ) -> ListedScores:
+    def listed(cls, offsets: Ints, tokens: Ints, scores: Floats) -> ListedScores:
         """Rows that restrict, as arrays: row i has the tokens ``[offsets[i] : offsets[i + 1]]``, ascending.
 
         The same as ``Scores(rows=...)``, in less time if there are many rows. ``offsets [rows + 1]``, ``tokens [n]``,
@@ -237,7 +228,7 @@ class Scores:
         return ListedScores(TokenLists(offsets, tokens), scores)
 
     @classmethod
-    def allowing(cls, allowed: npt.NDArray[np.bool_]) -> AllowedScores:
+    def allowing(cls, allowed: Flags) -> AllowedScores:
         """Rows ``[rows, V]`` that restrict: the marked tokens can follow, with score 0.
 
         The same as ``Scores.listed`` with all scores 0, in less time if many tokens can follow.
@@ -300,7 +291,7 @@ class ListedScores(Scores):
 
     __slots__ = ("_rows", "lists", "scores")
 
-    def __init__(self, lists: TokenLists, scores: npt.NDArray[np.float64]) -> None:
+    def __init__(self, lists: TokenLists, scores: Floats) -> None:
         """``lists``: the tokens of each row; ``scores [n]``: theirs."""
         self.lists = lists
         self.scores = scores
@@ -311,8 +302,7 @@ class ListedScores(Scores):
         if self._rows is None:
             scores, bounds = self.scores.tolist(), pairwise(self.lists.offsets.tolist())
             self._rows = [
-                SparseRow(tokens, scores[begin:end])
-                for tokens, (begin, end) in zip(self.lists, bounds, strict=True)
+                SparseRow(tokens, scores[begin:end]) for tokens, (begin, end) in zip(self.lists, bounds, strict=True)
             ]
         return self._rows
 
@@ -326,7 +316,7 @@ class AllowedScores(Scores):
 
     __slots__ = ("_rows", "allowed")
 
-    def __init__(self, allowed: npt.NDArray[np.bool_]) -> None:
+    def __init__(self, allowed: Flags) -> None:
         """``allowed [rows, V]``: the tokens that can follow; all have score 0."""
         self.allowed = allowed
         self._rows: list[SparseRow] | None = None
@@ -351,7 +341,7 @@ class CandidateScores(Scores):
 
     __slots__ = ("_rows", "asked", "flat")
 
-    def __init__(self, asked: Sequence[Sequence[int] | None], flat: npt.NDArray[np.float64]) -> None:
+    def __init__(self, asked: Sequence[Sequence[int] | None], flat: Floats) -> None:
         """``asked``: the candidates of each prefix, None = all tokens; ``flat [n]``: scores, row after row."""
         self.asked = asked
         self.flat = flat

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from sgdec.protocol import Array
+from sgdec.arrays import Array, Ints
 
 if TYPE_CHECKING:
     import torch
@@ -22,7 +22,7 @@ BLOCK = 64
 """The number of tokens per block."""
 
 
-def top_tokens(values: Array, k: int) -> npt.NDArray[np.int64]:
+def top_tokens(values: Array, k: int) -> Ints:
     """The k best tokens of each row, best first: ``[rows, V]`` -> ``[rows, min(k, V)]``.
 
     Order: higher score, then lower token. NaN counts as the highest score, so that later checks find it.
@@ -35,7 +35,7 @@ def top_tokens(values: Array, k: int) -> npt.NDArray[np.int64]:
     return _top_torch(values, k)
 
 
-def _top_numpy(values: npt.NDArray[Any], k: int) -> npt.NDArray[np.int64]:
+def _top_numpy(values: npt.NDArray[Any], k: int) -> Ints:
     rows, width = values.shape
     blocks = width // BLOCK  # block b: tokens b, b + blocks, b + 2 * blocks, ...
     if blocks <= 2 * k:
@@ -53,7 +53,7 @@ def _top_numpy(values: npt.NDArray[Any], k: int) -> npt.NDArray[np.int64]:
             at_row, tokens = np.concatenate([at_row, also]), np.concatenate([tokens, covered + beyond])
     order = np.lexsort((tokens, _descending(values[at_row, tokens]), at_row))
     starts = np.searchsorted(at_row[order], np.arange(rows))  # where the tokens of each row begin
-    best: npt.NDArray[np.int64] = tokens[order][starts[:, None] + np.arange(k)]
+    best: Ints = tokens[order][starts[:, None] + np.arange(k)]
     return best
 
 
@@ -68,7 +68,7 @@ def _descending(scores: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return np.where(np.isnan(scores), -np.inf, -scores)
 
 
-def _top_torch(values: torch.Tensor, k: int) -> npt.NDArray[np.int64]:
+def _top_torch(values: torch.Tensor, k: int) -> Ints:
     """The same for tensors on another device; only k + 1 scores and tokens per row are copied to the CPU."""
     import torch
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sgdec_decoders._beam_arrays import Flags, Ints
+from sgdec.arrays import Flags, Ints
 
 
 def banked(sentence: Ints, progress: Ints, takes_slot: Flags, size: int) -> Flags:

@@ -13,8 +13,8 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field
 
 from sgdec import Decoder, Node, SearchSpace, UsageError
+from sgdec.arrays import FORBIDDEN
 from sgdec.ranking import Ranking
-from sgdec.scores import FORBIDDEN
 from sgdec_decoders._ranking_options import Alpha, Beta, Normalize
 
 Size: TypeAlias = Annotated[int, Field(ge=1, description="hypotheses kept at each length")]

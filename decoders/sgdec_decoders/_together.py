@@ -20,11 +20,12 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from sgdec import BOS, EOS, Hypothesis, Result, SearchSpace
+from sgdec.arrays import Flags, Floats, Ints
 from sgdec.decoder import Feed
 from sgdec.protocol import FORBIDDEN
 from sgdec.rows import Chosen, HypothesisRows
 from sgdec_decoders._banks import banked
-from sgdec_decoders._beam_arrays import Beams, Flags, Floats, Ints
+from sgdec_decoders._beam_arrays import Beams
 from sgdec_decoders._beams import StoppingBeamSearch
 from sgdec_decoders._streaming import number_to_begin
 from sgdec_decoders._told import Told

@@ -11,8 +11,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from sgdec import Node, SearchSpace
+from sgdec.arrays import Flags, Ints
 from sgdec.rows import Chosen, HypothesisRows
-from sgdec_decoders._beam_arrays import Beams, Flags, Ints
+from sgdec_decoders._beam_arrays import Beams
 from sgdec_decoders._beams import StoppingBeamSearch
 
 Key = tuple[int, int, int]

@@ -28,7 +28,7 @@ from typing import NamedTuple, final
 
 import sgdec
 from sgdec import Decoder, Node, Result, SearchSpace
-from sgdec.scores import FORBIDDEN
+from sgdec.arrays import FORBIDDEN
 from sgdec_decoders._beams import BeamSearch, Recombine, prune_local
 
 

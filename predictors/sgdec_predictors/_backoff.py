@@ -18,12 +18,11 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from sgdec.array_api import Copies, Put, namespace
+from sgdec.arrays import Copies, Ints, Put, namespace
 from sgdec.errors import SgdecError
 from sgdec.io.arpa import LN_10, Arpa, NGrams
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float32]
+Singles = npt.NDArray[np.float32]
 
 UNKNOWN, START, END = "<unk>", "<s>", "</s>"
 NEVER_SEEN = -100 * LN_10
@@ -69,7 +68,7 @@ class BackoffTable:
         self._copies = Copies(BackoffTable._moved)
         self.start = self.advance(0, START)
 
-    def rows(self, histories: Sequence[int]) -> Floats:
+    def rows(self, histories: Sequence[int]) -> Singles:
         """``[rows, columns]``: ln p of every column after each history."""
         handed_on, overlays = self.overlays(histories)
         out = self.base + handed_on[:, None]  # [rows, width]
@@ -78,10 +77,10 @@ class BackoffTable:
             out[rows, self.last[listed]] = self.scores[listed] + backoff[rows]
         if len(self.doubles):
             out[:, self.doubles] = out[:, self.originals]
-        wanted: Floats = out[:, : self.columns]
+        wanted: Singles = out[:, : self.columns]
         return wanted
 
-    def overlays(self, histories: Sequence[int]) -> tuple[Floats, list[tuple[Ints, Floats]]]:
+    def overlays(self, histories: Sequence[int]) -> tuple[Singles, list[tuple[Ints, Singles]]]:
         """The parts that are added to the unigrams to make `rows`: the sum of each history's back-offs, and its
         suffixes.
 
@@ -137,7 +136,7 @@ class BackoffTable:
             highest = max(highest, self._highest_unlisted(nodes, backoff, longer, ranked, highest))
 
     def _highest_unlisted(
-        self, nodes: Ints, backoff: Floats, longer: Sequence[Ints], ranked: Ints, highest: np.float32
+        self, nodes: Ints, backoff: Singles, longer: Sequence[Ints], ranked: Ints, highest: np.float32
     ) -> np.float32:
         """The best n-gram after each node that none of the ``longer`` histories lists, if it beats ``highest``."""
         place, end = self._first[nodes], self._first[nodes + 1]
@@ -179,7 +178,7 @@ class BackoffTable:
         ngrams, xp = nodes - 1, table._xp
         return xp.asarray(backoff + table.scores[ngrams], dtype=xp.float64), table._after[ngrams]
 
-    def _find(self, histories: Ints, symbols: Ints) -> tuple[Ints, Floats]:
+    def _find(self, histories: Ints, symbols: Ints) -> tuple[Ints, Singles]:
         """The longest listed n-gram of each history and symbol, and the back-offs on the way to it."""
         xp, nodes = self._xp, self._children(histories, symbols)
         backoff = xp.zeros(len(nodes), dtype=xp.float32, device=nodes.device)
@@ -255,8 +254,8 @@ class BackoffTable:
             self._keys = np.concatenate([self._keys[:-1], keys, self._keys[-1:]])
             scores.append(ngrams.scores[kept][order])
         self.last = (self._keys[:-1] % self._width).astype(np.int32)
-        self.scores: Floats = np.concatenate(scores).astype(np.float32)
-        self._backoff: Floats = np.concatenate(backoffs).astype(np.float32)
+        self.scores: Singles = np.concatenate(scores).astype(np.float32)
+        self._backoff: Singles = np.concatenate(backoffs).astype(np.float32)
         self._first = np.searchsorted(self._keys, np.arange(len(self._suffix) + 1) * self._width)
         self._merge_equals(levels)
         longest = self._longest_suffix(self._keys[len(self._suffix) - 1 : -1], root=len(orders) == 1)
@@ -290,7 +289,7 @@ class BackoffTable:
         self.columns = len(columns)
         symbols = np.array([self._symbol_of.get(word, self._unknown) for word in columns], np.int64)
         unigrams = self._children(np.zeros(len(columns), np.int64), symbols) - 1
-        self.base: Floats = np.zeros(self._width, np.float32)
+        self.base: Singles = np.zeros(self._width, np.float32)
         self.base[: self.columns] = self.scores[unigrams]
         overlaid = np.zeros(self._width, bool)
         overlaid[self.last[self._first[1] :]] = True

@@ -30,12 +30,12 @@ from typing import NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from sgdec.protocol import FORBIDDEN, Ints, State
+from sgdec.arrays import Floats, Ints
+from sgdec.protocol import FORBIDDEN, State
 from sgdec.relaxations import Relaxation
 from sgdec_predictors._backoff import LAST_KEY, BackoffTable
 
 Singles = npt.NDArray[np.float32]
-Floats = npt.NDArray[np.float64]
 
 
 class AtHistory(Relaxation):

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from sgdec import EOS
-from sgdec.arcs import Floats
-from sgdec.protocol import FORBIDDEN, Ints, SparseRow
+from sgdec.arrays import Floats, Ints
+from sgdec.protocol import FORBIDDEN, SparseRow
 from sgdec.relaxations import Relaxation
 
 COUNTED = 1 << 9

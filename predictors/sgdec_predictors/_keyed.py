@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from sgdec.protocol import Ints
+from sgdec.arrays import Ints
 
 
 class Keyed:

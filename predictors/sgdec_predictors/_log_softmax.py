@@ -7,7 +7,8 @@ import math
 import numpy as np
 
 from sgdec import Scores, UsageError
-from sgdec.protocol import FORBIDDEN, Array, SparseRow
+from sgdec.arrays import Array
+from sgdec.protocol import FORBIDDEN, SparseRow
 
 
 def normalized(scores: Scores, vocab_size: int | None, who: str, temperature: float = 1.0) -> Scores:

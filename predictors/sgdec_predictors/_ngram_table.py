@@ -11,9 +11,9 @@ import math
 from collections.abc import Iterator, Mapping
 
 import numpy as np
-import numpy.typing as npt
 
 from sgdec import BOS, EOS
+from sgdec.arrays import Floats
 from sgdec.io.ngrams import Ngram
 
 
@@ -104,14 +104,14 @@ class MostToCome:
             self._most.append(self._longer(self._most[-1]))
         return float(self._most[int(max(tokens, 0))][self._place[context]])
 
-    def _longer(self, shorter: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    def _longer(self, shorter: Floats) -> Floats:
         most = self._most[0].copy()
         going_on = np.maximum.reduceat(self._scores + shorter[self._targets], self._first)
         sources = self._sources[self._first]
         most[sources] = np.maximum(most[sources], going_on)
         return self._with_fallbacks(most)
 
-    def _with_fallbacks(self, most: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    def _with_fallbacks(self, most: Floats) -> Floats:
         for level in self._levels:
             most[level] = np.maximum(most[level], most[self._falls_to[level]])
         return most

@@ -12,8 +12,8 @@ from typing import Generic, TypeVar
 
 from sgdec import EOS, BatchPredictor, Scores, Source
 from sgdec.arcs import Numbers
-from sgdec.array_api import namespace
-from sgdec.protocol import Arcs, Candidates, Ints, Listed, SparseRow, Steps
+from sgdec.arrays import Ints, namespace
+from sgdec.protocol import Arcs, Candidates, Listed, SparseRow, Steps
 
 LONGEST = 1 << 32
 """The number of states of a sentence that counts tokens, above all lengths. Numbers cost nothing."""

@@ -18,9 +18,9 @@ from collections.abc import Callable
 from functools import cache
 
 import numpy as np
-import numpy.typing as npt
 
 from sgdec import EOS
+from sgdec.arrays import Ints
 from sgdec.constraints.characters import is_word
 from sgdec.constraints.spelling import Spelling
 from sgdec.context import Vocabulary
@@ -30,7 +30,6 @@ from sgdec_predictors._phrase_prefixes import Prefixes
 from sgdec_predictors._phrase_spelling import Speller
 from sgdec_predictors._token_texts import TokenTexts
 
-Ints = npt.NDArray[np.int64]
 Two = tuple[int, ...]
 """At most two phrases."""
 UNKNOWN = "\ufffd"

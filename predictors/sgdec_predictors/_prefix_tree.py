@@ -9,8 +9,9 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from sgdec import BOS, EOS, UNK
-from sgdec.arcs import DEAD, MORE, Automaton, Floats
-from sgdec.protocol import FORBIDDEN, Ints, SparseRow
+from sgdec.arcs import DEAD, MORE, Automaton
+from sgdec.arrays import Floats, Ints
+from sgdec.protocol import FORBIDDEN, SparseRow
 from sgdec.relaxations import Constant, Relaxation
 from sgdec_predictors._keyed import Keyed
 from sgdec_predictors._numbered import LONGEST

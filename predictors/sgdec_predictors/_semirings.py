@@ -20,8 +20,8 @@ from functools import cache
 from typing import TypeAlias, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from sgdec.arrays import Floats, Ints
 from sgdec.protocol import FORBIDDEN
 
 ROUNDING = 1e-6
@@ -31,7 +31,6 @@ Q = TypeVar("Q", bound=Hashable)
 """A state of a graph."""
 Ways: TypeAlias = Sequence[tuple[float, Q]]
 """The arcs of a state: pairs of score and target."""
-Floats: TypeAlias = npt.NDArray[np.float64]
 Arcs: TypeAlias = Collection[tuple[int, int, float]]
 """Within a component: origin, target, score."""
 
@@ -56,9 +55,7 @@ class Semiring(ABC):
         return [math.inf] * len(constants) if found is None else found.tolist()
 
     @abstractmethod
-    def _solve(
-        self, constants: Floats, origins: npt.NDArray[np.int64], targets: npt.NDArray[np.int64], scores: Floats
-    ) -> Floats | None:
+    def _solve(self, constants: Floats, origins: Ints, targets: Ints, scores: Floats) -> Floats | None:
         """Solves the equations if some constant is finite; None if the sum diverges."""
 
 
@@ -68,9 +65,7 @@ class Tropical(Semiring):
     def plus(self, scores: Collection[float]) -> float:
         return max(scores, default=FORBIDDEN)
 
-    def _solve(
-        self, constants: Floats, origins: npt.NDArray[np.int64], targets: npt.NDArray[np.int64], scores: Floats
-    ) -> Floats | None:
+    def _solve(self, constants: Floats, origins: Ints, targets: Ints, scores: Floats) -> Floats | None:
         """Bellman-Ford: n sweeps find every path that visits no state twice; later gains come from a cycle."""
         found = constants
         for _ in range(len(constants)):
@@ -93,9 +88,7 @@ class Log(Semiring):
             return highest
         return highest + math.log(math.fsum(math.exp(score - highest) for score in scores))
 
-    def _solve(
-        self, constants: Floats, origins: npt.NDArray[np.int64], targets: npt.NDArray[np.int64], scores: Floats
-    ) -> Floats | None:
+    def _solve(self, constants: Floats, origins: Ints, targets: Ints, scores: Floats) -> Floats | None:
         """x = A x + b in probabilities, each relative to the best path: then 0 <= A, b <= 1 <= x for scores of any
         magnitude.
 

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sgdec import BatchPredictor, Context, Scores, Source, UsageError
+from sgdec.arrays import Floats, Ints
 from sgdec.context import Vocabularies
 from sgdec.protocol import State
 from sgdec.wrapping import Wrapper
@@ -68,7 +69,7 @@ class Spelling:
         """The score of the next token; `Inner.know` must have computed it."""
         return self.row(token) if self.row is not None else self.known[token]
 
-    def scores(self, tokens: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    def scores(self, tokens: Ints) -> Floats:
         """The scores of many next tokens; 0 for negative ones."""
         if self.values is not None:
             return np.where(tokens >= 0, self.values[tokens], 0.0)

@@ -24,9 +24,10 @@ import numpy as np
 
 import sgdec.arcs as _arcs
 from sgdec import BOS, EOS, BatchPredictor, Scores, Source
-from sgdec.arcs import DEAD, Floats
+from sgdec.arcs import DEAD
+from sgdec.arrays import Floats, Ints
 from sgdec.io.openfst import LatticeError
-from sgdec.protocol import FORBIDDEN, Candidates, Ints, SparseRow, Steps
+from sgdec.protocol import FORBIDDEN, Candidates, SparseRow, Steps
 from sgdec_predictors._networks import Arc
 from sgdec_predictors._semirings import LOG, Semiring, Ways, distances_from
 
@@ -230,9 +231,7 @@ class SubsetPredictor(BatchPredictor):
         """Raises SgdecError if a file cannot be read or used."""
         return [(prefixes, prefixes.root) for prefixes in map(self.open, sources)]
 
-    def predict_batch(
-        self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None
-    ) -> Scores:
+    def predict_batch(self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None) -> Scores:
         return Scores(rows=[prefixes.following(subset)[0] for prefixes, subset in states])
 
     def consume_batch(self, states: Sequence[State], tokens: Sequence[int]) -> list[State]:

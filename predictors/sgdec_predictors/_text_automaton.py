@@ -14,13 +14,13 @@ from functools import cached_property
 from typing import Generic, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from sgdec import BatchPredictor, Context, Scores, SgdecError, Source, UsageError
 from sgdec.arcs import DEAD, Automaton, Numbers
+from sgdec.arrays import Flags, Ints
 from sgdec.constraints.spelling import Spelling
 from sgdec.constraints.token_automata import NOWHERE, TokenAutomaton, Ways
-from sgdec.protocol import FORBIDDEN, Arcs, Candidates, Ints, Listed, Steps
+from sgdec.protocol import FORBIDDEN, Arcs, Candidates, Listed, Steps
 
 T = TypeVar("T", bound=Hashable)
 State = int
@@ -68,9 +68,9 @@ class InUse:
         self.sentences = 0
         """The number of sentences in flight that have it."""
         self._width = width
-        self._marks: dict[int, npt.NDArray[np.bool_]] = {}
+        self._marks: dict[int, Flags] = {}
 
-    def marks(self, state: int) -> npt.NDArray[np.bool_]:
+    def marks(self, state: int) -> Flags:
         """``[V]``: the tokens that can follow a state of the automaton."""
         found = self._marks.get(state)
         if found is None:
@@ -137,9 +137,7 @@ class TextAutomatonPredictor(BatchPredictor):
                 )
         return [self._begin(automaton) for automaton in found]
 
-    def predict_batch(
-        self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None
-    ) -> Scores:
+    def predict_batch(self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None) -> Scores:
         self._prepare(states)
         rows = [self._ways(state) for state in states]
         counts = [len(row.tokens) for row in rows]

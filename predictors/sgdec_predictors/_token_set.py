@@ -6,9 +6,9 @@ import re
 from functools import cached_property, lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
 from sgdec import EOS, UsageError
+from sgdec.arrays import Flags, Ints
 from sgdec.io.limits import TOKENS, VOCABULARY, whole_number
 
 _ITEM = re.compile(r"([<>]?)(\d+)", re.ASCII)
@@ -57,12 +57,12 @@ class TokenSet:
         return token != EOS and (token < self.low or (self.high is not None and token > self.high))
 
     @cached_property
-    def _listed_array(self) -> npt.NDArray[np.int64]:
+    def _listed_array(self) -> Ints:
         return np.array(sorted(self.listed), np.int64)
 
-    def contains(self, tokens: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    def contains(self, tokens: Ints) -> Flags:
         """For each token ``[n]`` whether it is in the set."""
-        found: npt.NDArray[np.bool_] = np.isin(tokens, self._listed_array) | (tokens < self.low)
+        found: Flags = np.isin(tokens, self._listed_array) | (tokens < self.low)
         if self.high is not None:
             found |= tokens > self.high
         found &= tokens != EOS
@@ -92,6 +92,6 @@ class TokenSet:
             raise UsageError(f"{who}: token {max(self.listed)} is outside the target vocabulary of {size} tokens.")
 
     @lru_cache  # noqa: B019 - a run has few of these, for as long as it lasts
-    def places(self, width: int) -> npt.NDArray[np.int64]:
+    def places(self, width: int) -> Ints:
         """The members among ``width`` tokens, ascending."""
         return np.array([token for token in range(width) if token in self], dtype=np.int64)

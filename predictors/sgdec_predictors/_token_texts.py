@@ -12,11 +12,10 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
+from sgdec.arrays import Ints
 from sgdec.constraints.spelling import Spelling
 
-Ints = npt.NDArray[np.int64]
 BETWEEN = "\ufdd0"
 """Separates joined texts: no character, so no text has it."""
 LAST = "\U0010ffff"

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sgdec import BOS, EOS, UNK
+from sgdec.arrays import Flags, Floats, Ints
 from sgdec.io.openfst import LatticeError
 from sgdec.io.transducer import EPSILON, OTHERWISE, UNK_LABEL, Transducer, read_transducer
 from sgdec.protocol import FORBIDDEN
@@ -25,7 +26,7 @@ SILENT = -1
 ENDED = -1
 """The state after ``</s>``."""
 
-Mask = npt.NDArray[np.bool_]
+Mask = Flags
 
 
 class Arc(NamedTuple):
@@ -55,9 +56,9 @@ class Ways(NamedTuple):
 class Flat(NamedTuple):
     """The reading arcs of a state, as arrays ``[arcs]``."""
 
-    tokens: npt.NDArray[np.int64]
-    outputs: npt.NDArray[np.int64]
-    scores: npt.NDArray[np.float64]
+    tokens: Ints
+    outputs: Ints
+    scores: Floats
 
 
 class Machine(dict[int, Ways]):
@@ -71,7 +72,7 @@ class Machine(dict[int, Ways]):
         self._raw = found
         self._semiring = semiring
         self._flat: dict[int, Flat] = {}
-        self._first_outputs: dict[int, npt.NDArray[np.int64]] = {}
+        self._first_outputs: dict[int, Ints] = {}
         _check(found, path, vocab_size)
         self._alive = _alive(found)
         if found.start < 0 or not self._alive[found.start]:
@@ -113,7 +114,7 @@ class Machine(dict[int, Ways]):
             found = self._flat[state] = Flat(np.array(tokens, int), np.array(outputs, int), np.array(scores, float))
         return found
 
-    def first_outputs(self, state: int) -> npt.NDArray[np.int64]:
+    def first_outputs(self, state: int) -> Ints:
         """The tokens that can be written next after a state, ascending, whatever is read before; ``</s>`` too."""
         if state not in self._first_outputs:
             seen, waiting, outputs = {state}, [state], set()

@@ -10,13 +10,13 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from sgdec import BOS, EOS
-from sgdec.arcs import DEAD, Automaton, Floats
+from sgdec.arcs import DEAD, Automaton
+from sgdec.arrays import Flags, Floats, Ints
 from sgdec.io.lattice import Lattice, Lattices
 from sgdec.io.openfst import LatticeError
-from sgdec.protocol import FORBIDDEN, Candidates, Ints, SparseRow
+from sgdec.protocol import FORBIDDEN, Candidates, SparseRow
 
 ENDED = -2
 """The state after ``</s>``."""
@@ -166,7 +166,7 @@ class Arcs(NamedTuple):
     scores: Floats
     after: Ints
 
-    def only(self, kept: npt.NDArray[np.bool_]) -> Arcs:
+    def only(self, kept: Flags) -> Arcs:
         """The arcs that are marked in ``kept [n]``."""
         offsets = np.append(0, np.cumsum(kept))[self.offsets]
         return Arcs(offsets, self.tokens[kept], self.scores[kept], self.after[kept])

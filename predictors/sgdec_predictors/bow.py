@@ -25,9 +25,10 @@ from pydantic import Field
 
 import sgdec
 from sgdec import EOS, UNK, Context, Predictor, Scores, SgdecError, Source
-from sgdec.arcs import MORE, Floats
+from sgdec.arcs import MORE
+from sgdec.arrays import Floats, Ints
 from sgdec.errors import counted
-from sgdec.protocol import FORBIDDEN, Candidates, Ints
+from sgdec.protocol import FORBIDDEN, Candidates
 from sgdec.relaxations import Relaxation
 from sgdec.text.lines import read_lines
 from sgdec_predictors._token_lines import TokenLines
@@ -93,9 +94,7 @@ class BagOfWords(Predictor):
     def predict_next(self, candidates: Candidates | None = None) -> Scores:
         if self._left is None:
             return Scores.sparse((), ())
-        tokens = [
-            word for word, left in zip(self._words, self._left, strict=True) if left or self._accept_duplicates
-        ]
+        tokens = [word for word, left in zip(self._words, self._left, strict=True) if left or self._accept_duplicates]
         if self._accept_subsets or not any(self._left):
             tokens.insert(bisect_left(tokens, EOS), EOS)
         return Scores.sparse(tokens, [0.0] * len(tokens))

@@ -17,10 +17,10 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 import sgdec
 from sgdec import BOS, EOS, UNK, BatchPredictor, Context, SgdecError, Source, UsageError
+from sgdec.arrays import Ints
 from sgdec.constraints.segmentation import Segmentation
 from sgdec.protocol import FORBIDDEN, SparseRow
 from sgdec_predictors._forbidding import Forbidding
@@ -63,7 +63,7 @@ class Canonical(Forbidding[State]):
         self._is_canonical = lru_cache(KEPT)(self._segmentation.is_canonical)
         self._never = np.zeros(vocabulary.size, bool)
         self._never[[UNK, BOS]] = True
-        self._begins: npt.NDArray[np.int64] = np.array(sorted(self._segmentation.begins), np.int64)
+        self._begins: Ints = np.array(sorted(self._segmentation.begins), np.int64)
         self._row_after = lru_cache(max(1, min(KEPT, ROOM // (ENTRY * vocabulary.size))))(self._row)
 
     def initialize_batch(self, sources: Sequence[Source]) -> list[State]:

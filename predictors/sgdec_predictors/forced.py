@@ -17,8 +17,9 @@ from pydantic import Field
 import sgdec
 from sgdec import EOS, BatchPredictor, Context, SgdecError, Source
 from sgdec.arcs import DEAD, Automata, Automaton
+from sgdec.arrays import Ints
 from sgdec.errors import counted
-from sgdec.protocol import FORBIDDEN, Arcs, Ints, Listed, SparseRow
+from sgdec.protocol import FORBIDDEN, Arcs, Listed, SparseRow
 from sgdec.text.lines import read_lines
 from sgdec_predictors._numbered import Numbered
 from sgdec_predictors._token_lines import TokenLines

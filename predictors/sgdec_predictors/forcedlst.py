@@ -27,9 +27,10 @@ from pydantic import Field
 import sgdec
 from sgdec import BatchPredictor, Context, SgdecError, Source
 from sgdec.arcs import DEAD, Automata
+from sgdec.arrays import Ints
 from sgdec.io.limits import whole_number
 from sgdec.io.nbest import SEPARATOR, NbestEntry, parse_entry, parse_id
-from sgdec.protocol import Arcs, Ints, Listed, SparseRow
+from sgdec.protocol import Arcs, Listed, SparseRow
 from sgdec.relaxations import Relaxation
 from sgdec.text.lines import read_lines
 from sgdec_predictors._numbered import Numbered

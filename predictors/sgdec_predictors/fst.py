@@ -21,9 +21,10 @@ from pydantic import Field
 import sgdec
 from sgdec import BatchPredictor, Context, Scores, SgdecError, Source
 from sgdec.arcs import DEAD, Automata, Automaton
+from sgdec.arrays import Ints
 from sgdec.io.lattice import Lattice, read_lattices, require_ends
 from sgdec.io.openfst import LatticeError
-from sgdec.protocol import FORBIDDEN, Arcs, Candidates, Ints, Listed, SparseRow, Steps
+from sgdec.protocol import FORBIDDEN, Arcs, Candidates, Listed, SparseRow, Steps
 from sgdec_predictors._walkable import ENDED, WalkableLattice, Ways, walkable
 
 MANY = 32

@@ -23,11 +23,12 @@ from pydantic import Field
 import sgdec
 from sgdec import BOS, EOS, UNK, BatchPredictor, Context, Scores, SgdecError, Source
 from sgdec.arcs import Automaton
+from sgdec.arrays import Array, Floats, Ints
 from sgdec.context import Vocabularies
 from sgdec.derived import DerivedRelaxation
 from sgdec.io.limits import whole_number
-from sgdec.protocol import Array, Candidates, Ints, SparseRow, State
-from sgdec.relaxations import Floats, Relaxation
+from sgdec.protocol import Candidates, SparseRow, State
+from sgdec.relaxations import Relaxation
 from sgdec.text.lines import read_lines
 from sgdec.wrapping import FORWARDED, Wrapper
 

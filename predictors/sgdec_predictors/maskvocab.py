@@ -18,9 +18,10 @@ from pydantic import Field
 
 import sgdec
 from sgdec import BatchPredictor, Context, Scores, UsageError
+from sgdec.arrays import Array, Floats, Ints
 from sgdec.derived import DerivedRelaxation
-from sgdec.protocol import Array, Candidates, Ints, SparseRow, State
-from sgdec.relaxations import Floats, Relaxation
+from sgdec.protocol import Candidates, SparseRow, State
+from sgdec.relaxations import Relaxation
 from sgdec.wrapping import Wrapper
 from sgdec_predictors._token_set import TokenSet
 

@@ -31,10 +31,10 @@ from pydantic import Field
 
 import sgdec
 from sgdec import BOS, EOS, BatchPredictor, Context, Scores, SgdecError, Source, UsageError
-from sgdec.array_api import Copies, namespace
+from sgdec.arrays import Copies, Ints, namespace
 from sgdec.io.arpa import read_arpa
 from sgdec.io.kenlm import MAGIC
-from sgdec.protocol import Arcs, Candidates, Ints, Listed, SparseRow, Steps
+from sgdec.protocol import Arcs, Candidates, Listed, SparseRow, Steps
 from sgdec.relaxations import Relaxation
 from sgdec.scores import TokenLists
 from sgdec_predictors._backoff import UNKNOWN, BackoffTable
@@ -241,9 +241,7 @@ class NGram(BatchPredictor):
             raise UsageError("a KenLM binary does not list its words: give --vocab-size, or the model's ARPA file")
         unlisted = [self._step(state, self._model.symbol(UNKNOWN))[0] for state in states]
         return Scores(
-            rows=[
-                SparseRow(self._tokens, row.tolist(), default) for row, default in zip(rows, unlisted, strict=True)
-            ]
+            rows=[SparseRow(self._tokens, row.tolist(), default) for row, default in zip(rows, unlisted, strict=True)]
         )
 
 

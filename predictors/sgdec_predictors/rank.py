@@ -18,7 +18,8 @@ import numpy as np
 
 import sgdec
 from sgdec import BatchPredictor, Context, Scores, UsageError
-from sgdec.protocol import FORBIDDEN, Array, Candidates, SparseRow, State, ability
+from sgdec.arrays import Array
+from sgdec.protocol import FORBIDDEN, Candidates, SparseRow, State, ability
 from sgdec.wrapping import Wrapper
 
 

@@ -26,9 +26,10 @@ from pydantic import Field
 
 import sgdec
 from sgdec import BatchPredictor, Context, Scores, Source
+from sgdec.arrays import Array, Floats, Ints
 from sgdec.derived import DerivedRelaxation
-from sgdec.protocol import FORBIDDEN, Array, Candidates, Ints, SparseRow, State, ability
-from sgdec.relaxations import Floats, Relaxation
+from sgdec.protocol import FORBIDDEN, Candidates, SparseRow, State, ability
+from sgdec.relaxations import Relaxation
 from sgdec.wrapping import Wrapper
 from sgdec_predictors._log_softmax import normalized
 

@@ -31,9 +31,10 @@ from pydantic import Field
 import sgdec
 from sgdec import BatchPredictor, Context, Scores, SgdecError, Source
 from sgdec.arcs import DEAD, Automata, Automaton
+from sgdec.arrays import Ints
 from sgdec.io.entries import read_entries
 from sgdec.io.trie import Trie, build_trie, fingerprint_of, is_trie, open_trie
-from sgdec.protocol import FORBIDDEN, Arcs, Candidates, Ints, Listed, Steps
+from sgdec.protocol import FORBIDDEN, Arcs, Candidates, Listed, Steps
 from sgdec.text.lines import read_lines
 
 log = logging.getLogger("sgdec.predictors.trie")
@@ -88,9 +89,7 @@ class TriePredictor(BatchPredictor):
         found = [_List(self._load_for(source)) for source in sources]  # all, before one of them takes numbers
         return [self._lists.add(one) for one in found]
 
-    def predict_batch(
-        self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None
-    ) -> Scores:
+    def predict_batch(self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None) -> Scores:
         offsets, tokens, scores, _ = self.arcs(np.array(states, np.int64), None)
         return Scores.listed(offsets, tokens, scores)
 

@@ -13,10 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sgdec.arcs import DEAD, spread
+from sgdec.arrays import Flags, Ints
 
-Ints: TypeAlias = npt.NDArray[np.int64]
 States: TypeAlias = npt.NDArray[np.int32]
-Flags: TypeAlias = npt.NDArray[np.bool_]
 
 BYTES = 256
 STATES = 1 << 17

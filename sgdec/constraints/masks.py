@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sgdec.scores import FORBIDDEN, SparseRow
+from sgdec.arrays import FORBIDDEN, Ints
+from sgdec.scores import SparseRow
 
 ROOM = 64 << 20
 """The bytes of all masks and rows that are kept."""
@@ -61,9 +62,9 @@ class MaskRows:
         return SparseRow(forbidden, scores, 0.0)
 
 
-def _bits(words: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
+def _bits(words: npt.NDArray[np.uint32]) -> Ints:
     """The positions of the bits that are set, ascending. Most words are all zeros."""
     (at,) = (words != 0).nonzero()
     place, bit = np.unpackbits(words[at].view(np.uint8).reshape(-1, BITS // 8), axis=1, bitorder="little").nonzero()
-    positions: npt.NDArray[np.int64] = at[place] * BITS + bit
+    positions: Ints = at[place] * BITS + bit
     return positions

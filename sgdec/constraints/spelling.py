@@ -21,8 +21,8 @@ from typing import TypeAlias
 from weakref import WeakKeyDictionary
 
 import numpy as np
-import numpy.typing as npt
 
+from sgdec.arrays import Ints
 from sgdec.context import Vocabulary
 from sgdec.errors import SgdecError
 from sgdec.text.pretrained import PretrainedVocabulary
@@ -49,7 +49,7 @@ class Spelling:
     def __init__(self, adds: Sequence[Sequence[Piece]], after: Sequence[Sequence[int]]) -> None:
         """``adds [S, V]``: the bytes of each token in each state; ``after [S, V]``: the states after them."""
         self.adds = tuple(map(tuple, adds))
-        self.after: npt.NDArray[np.int64] = np.array(after, np.int64)
+        self.after: Ints = np.array(after, np.int64)
 
     @property
     def states(self) -> int:

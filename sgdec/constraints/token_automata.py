@@ -11,19 +11,18 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 
 from sgdec.arcs import DEAD, MORE, Automaton, spread
+from sgdec.arrays import Ints
 from sgdec.constraints.byte_automata import FAR, ByteAutomaton, distances
 from sgdec.constraints.spelling import Piece, Spelling
 from sgdec.context import EOS
 from sgdec.errors import SgdecError
-
-Ints: TypeAlias = npt.NDArray[np.int64]
 
 ENDED = -2
 """The state after ``</s>``."""

@@ -26,6 +26,7 @@ from typing import IO, NamedTuple, overload
 import numpy as np
 import numpy.typing as npt
 
+from sgdec.arrays import Ints
 from sgdec.corpus.inputs import absolute, is_seekable, opened, state_of
 from sgdec.corpus.stores import FolderStore, Store, publish
 from sgdec.errors import SgdecError, UsageError
@@ -68,7 +69,7 @@ class Chunk(NamedTuple):
 class ChunkTable(Sequence[Chunk]):
     """Many chunks, as one array."""
 
-    def __init__(self, rows: npt.NDArray[np.int64]) -> None:
+    def __init__(self, rows: Ints) -> None:
         self.rows = rows.reshape(-1, len(Chunk._fields))
 
     @classmethod
@@ -276,7 +277,7 @@ def survey(
     that cannot be read.
     """
     inputs: list[Input] = []
-    tables: list[npt.NDArray[np.int64]] = []
+    tables: list[Ints] = []
     for number, path in enumerate(paths):
         unchanged = known is not None and _unchanged(known, number, path)
         if known is not None and unchanged:

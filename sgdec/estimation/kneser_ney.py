@@ -26,14 +26,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from sgdec.arrays import Flags, Floats, Ints
 from sgdec.context import BOS, EOS
 from sgdec.errors import UsageError
 from sgdec.io.arpa import LN_10, Arpa, NGrams
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 FALLBACK = (0.5, 1.0, 1.5)
 """lmplz's discounts if they cannot be computed from the counts of counts."""
@@ -59,7 +56,7 @@ class _Counts(NamedTuple):
     """``[count]``: the index of the n-gram's last n - 1 words among the (n - 1)-grams."""
     occurs: Ints
     """``[count]``: the number of occurrences."""
-    at_start: npt.NDArray[np.bool_]
+    at_start: Flags
     """``[count]``: whether the n-gram begins with ``<s>``."""
 
 

@@ -20,6 +20,7 @@ from typing import IO, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
+from sgdec.arrays import Floats
 from sgdec.errors import SgdecError
 from sgdec.io.limits import GZIP, whole_number
 from sgdec.io.writing import whole_file
@@ -36,9 +37,9 @@ class NGrams(NamedTuple):
 
     words: npt.NDArray[np.int32]
     """``[count, n]``: positions in `Arpa.words`."""
-    scores: npt.NDArray[np.float64]
+    scores: Floats
     """``[count]``: ln p of the last word after the others."""
-    backoffs: npt.NDArray[np.float64]
+    backoffs: Floats
     """``[count]``: ln of the back-off weight of this n-gram as a history."""
 
 
@@ -223,7 +224,7 @@ def _with_backoff(line: bytes, width: int) -> bytes:
     return line.rstrip() + b"\t0\n" if len(line.split()) == width else line
 
 
-def _numbers(fields: Sequence[bytes], count: int = -1) -> npt.NDArray[np.float64]:
+def _numbers(fields: Sequence[bytes], count: int = -1) -> Floats:
     """Raises ValueError if one of these is not a number. Python itself also reads ``1_0``."""
     if b"_" in b" ".join(fields):
         raise ValueError

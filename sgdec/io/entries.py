@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from sgdec.arrays import Floats, Ints
 from sgdec.context import BOS, EOS, UNK, Vocabulary
 from sgdec.errors import SgdecError
 from sgdec.io.limits import TOKENS, real_number, whole_number
@@ -32,9 +33,9 @@ class Entries(NamedTuple):
 
     tokens: npt.NDArray[np.int32]
     """``[n]``"""
-    offsets: npt.NDArray[np.int64]
+    offsets: Ints
     """``[E + 1]``: the first token of each entry."""
-    weights: npt.NDArray[np.float64] | None
+    weights: Floats | None
     """``[E]``; None = the list has none."""
 
 
@@ -98,9 +99,7 @@ def read_ids(line: str, where: str, vocab_size: int | None = None) -> list[int]:
 def _token(word: str, where: str, vocab_size: int | None) -> int:
     token = whole_number(word)
     if token is None:
-        raise SgdecError(
-            f"{where}: {word!r} is not a token id. Without a target vocabulary, words are token ids."
-        )
+        raise SgdecError(f"{where}: {word!r} is not a token id. Without a target vocabulary, words are token ids.")
     if token in (BOS, EOS):
         raise SgdecError(f"{where}: {word} stands for <s> or </s>. Leave both out; they are added.")
     if vocab_size is not None and token >= vocab_size:
@@ -144,7 +143,7 @@ class _Reader:
         rows = self._encode_all(texts) if self._encode_all else map(self._vocabulary.encode, texts)
         return [[*row, EOS] for row in rows]
 
-    def unknown(self, tokens: npt.NDArray[np.int32], lengths: npt.NDArray[np.int64]) -> list[int]:
+    def unknown(self, tokens: npt.NDArray[np.int32], lengths: Ints) -> list[int]:
         """The rows with words that the vocabulary does not know; ids have no such words."""
         if self._vocabulary is None:
             return []

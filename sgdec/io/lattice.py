@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from sgdec.arrays import Floats, Ints
 from sgdec.context import BOS, EOS, UNK
 from sgdec.errors import SgdecError
 from sgdec.io.openfst import Automata, LatticeError, first_arc, read_together
@@ -39,15 +40,15 @@ class Lattice:
 
     start: int
     """The start state; -1 = the lattice has no state."""
-    first: npt.NDArray[np.int64]
+    first: Ints
     """``[states + 1]``: the index of the first arc of each state."""
     labels: npt.NDArray[np.int32]
     """``[arcs]``"""
-    costs: npt.NDArray[np.float64]
+    costs: Floats
     """``[arcs]``"""
     targets: npt.NDArray[np.int32]
     """``[arcs]``: the target states."""
-    final: npt.NDArray[np.float64]
+    final: Floats
     """``[states]``: final costs; infinite = not final."""
 
     @cached_property
@@ -66,7 +67,7 @@ class Lattices(NamedTuple):
 
     starts: list[int]
     """``[F]``: the start states; -1 = the lattice has no state."""
-    states: npt.NDArray[np.int64]
+    states: Ints
     """``[F + 1]``: the first state of each lattice, then the number of all states."""
     all: Lattice
     """The states and arcs of all lattices; its start is that of the first one."""

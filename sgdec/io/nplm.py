@@ -29,14 +29,14 @@ from pathlib import Path
 from typing import Literal, NamedTuple, cast, get_args
 
 import numpy as np
-import numpy.typing as npt
 
+from sgdec.arrays import Floats
 from sgdec.errors import SgdecError
 from sgdec.io.limits import whole_number
 from sgdec.io.writing import whole_file
 from sgdec.text.lines import read_lines
 
-Matrix = npt.NDArray[np.float64]
+Matrix = Floats
 
 Activation = Literal["rectifier", "tanh", "hardtanh", "identity"]
 ACTIVATIONS: tuple[Activation, ...] = get_args(Activation)

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from sgdec.arrays import Flags, Ints
 from sgdec.errors import SgdecError
 from sgdec.io.limits import FILE, GZIP, gunzipped, read_all
 from sgdec.io.openfst_header import ALIGNED, SYMBOLS_MAGIC, Damaged, Header, read_header
@@ -50,7 +51,7 @@ class Automaton(NamedTuple):
 
     start: int
     """The start state; -1 = there is no state."""
-    first: npt.NDArray[np.int64]
+    first: Ints
     """``[states + 1]``: the index of the first arc of each state."""
     arcs: npt.NDArray[Any]
     """``[arcs]``: ``label`` (of the input), ``output``, ``cost``, ``target``."""
@@ -65,9 +66,9 @@ class Automata(NamedTuple):
 
     starts: list[int]
     """``[F]``: the start state of each file; -1 = it has none."""
-    states: npt.NDArray[np.int64]
+    states: Ints
     """``[F + 1]``: the first state of each file, then the number of all states."""
-    first: npt.NDArray[np.int64]
+    first: Ints
     arcs: npt.NDArray[Any]
     final: npt.NDArray[Any]
     """As in `Automaton`."""
@@ -103,7 +104,7 @@ def read_together(paths: Sequence[str | Path]) -> Automata | None:
     return found
 
 
-def first_arc(wrong: npt.NDArray[np.bool_], found: Automaton | Automata) -> tuple[int, Any]:
+def first_arc(wrong: Flags, found: Automaton | Automata) -> tuple[int, Any]:
     """The number of a state and its first arc that is marked in ``wrong``."""
     arc = int(wrong.argmax())
     return int(np.searchsorted(found.first, arc, side="right")) - 1, found.arcs[arc]
@@ -219,7 +220,7 @@ def _arc_type(cost: str) -> list[tuple[str, str]]:
 def _numbered(
     starts: list[int],
     states: list[int],
-    first: npt.NDArray[np.int64],
+    first: Ints,
     arcs: npt.NDArray[Any],
     final: npt.NDArray[Any],
     symbols: list[dict[int, str]],

@@ -21,6 +21,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from sgdec.arrays import Floats, Ints
 from sgdec.io.lattice import _pynini
 from sgdec.io.openfst import read_openfst
 from sgdec.io.writing import write_whole
@@ -45,17 +46,17 @@ class Transducer:
 
     start: int
     """The start state; -1 = there is no state."""
-    first: npt.NDArray[np.int64]
+    first: Ints
     """``[states + 1]``: the index of the first arc of each state."""
     inputs: npt.NDArray[np.int32]
     """``[arcs]``"""
     outputs: npt.NDArray[np.int32]
     """``[arcs]``"""
-    costs: npt.NDArray[np.float64]
+    costs: Floats
     """``[arcs]``"""
     targets: npt.NDArray[np.int32]
     """``[arcs]``"""
-    final: npt.NDArray[np.float64]
+    final: Floats
     """``[states]``: final costs; infinite = not final."""
 
     def arcs(self, state: int) -> list[TransducerArc]:

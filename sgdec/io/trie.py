@@ -40,12 +40,12 @@ import numpy as np
 import numpy.typing as npt
 
 from sgdec.arcs import DEAD, spread
-from sgdec.array_api import Copies, Put, namespace
+from sgdec.arrays import Copies, Floats, Ints, Put, namespace
 from sgdec.context import EOS, Vocabulary
 from sgdec.errors import SgdecError
 from sgdec.io.entries import Entries
 from sgdec.io.writing import whole_file
-from sgdec.protocol import FORBIDDEN, Arcs, Ints, Listed
+from sgdec.protocol import FORBIDDEN, Arcs, Listed
 from sgdec.text.lines import open_bytes, reading
 
 MAGIC = b"\x93sgdec trie\n"
@@ -66,8 +66,6 @@ _BLOCK_BITS = 12
 """A block has 2^12 nodes: 32 KiB without weights and 96 KiB with weights, which are checked in 50 microseconds."""
 _SAMPLES = 1024
 _TOKEN_BITS = 31
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

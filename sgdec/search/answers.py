@@ -15,11 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from sgdec.arcs import Automaton
+from sgdec.arrays import Floats
 from sgdec.context import EOS
 from sgdec.errors import SgdecError
 from sgdec.protocol import Scores
-
-Floats = npt.NDArray[np.float64]
 
 
 def require_scores(name: str, found: object, rows: int) -> None:

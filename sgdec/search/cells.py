@@ -14,9 +14,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from sgdec.protocol import FORBIDDEN, Array
-from sgdec.search import arrays
-from sgdec.search.columns import Floats, Ints
+from sgdec import arrays
+from sgdec.arrays import Array, Floats, Ints
+from sgdec.protocol import FORBIDDEN
 from sgdec.topk import BLOCK
 
 EXACT = 1e-12

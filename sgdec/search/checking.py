@@ -20,10 +20,11 @@ from typing import Any
 
 import numpy as np
 
+from sgdec.arrays import Floats, Ints
 from sgdec.context import EOS
 from sgdec.errors import SgdecError
-from sgdec.protocol import Ints, Source
-from sgdec.relaxations import Floats, Relaxation
+from sgdec.protocol import Source
+from sgdec.relaxations import Relaxation
 from sgdec.search.answers import require_automaton
 from sgdec.search.bounds import bound_of
 from sgdec.search.checked_paths import TOGETHER, Claim, Claims, Path, Sentence

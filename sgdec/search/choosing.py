@@ -14,9 +14,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from sgdec.arrays import Flags, Floats, Ints
 from sgdec.context import EOS
 from sgdec.protocol import FORBIDDEN
-from sgdec.search.columns import Flags, Floats, Ints
 from sgdec.search.continuations import Continuation
 from sgdec.search.memory import require_room
 
@@ -142,9 +142,7 @@ def choose_rows(
     return Chosen(row[places], token[places], total[places], score[places], np.array([of[places] for of in ledger]).T)
 
 
-def choose_arcs(
-    row: Ints, token: Ints, score: Floats, total: Floats, groups: Ints, choice: Choice
-) -> Ints | None:
+def choose_arcs(row: Ints, token: Ints, score: Floats, total: Floats, groups: Ints, choice: Choice) -> Ints | None:
     """The positions of the chosen among n arcs of R rows, group after group in order; None = ask `choose_cells`.
 
     The arcs come row after row with ascending tokens, all of them possible. This is the short way for automata, whose

@@ -10,12 +10,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from sgdec.arcs import Automaton
+from sgdec.arrays import Flags, Floats, Ints
 from sgdec.context import EOS
-from sgdec.protocol import FORBIDDEN, BatchPredictor, Ints, State
-from sgdec.relaxations import Floats
+from sgdec.protocol import FORBIDDEN, BatchPredictor, State
 from sgdec.search.relaxed import Relaxed
 
 SLACK = 1e-5
@@ -43,7 +42,7 @@ class Here(NamedTuple):
     """The predictor's scores of any tokens."""
 
     @property
-    def goes_on(self) -> npt.NDArray[np.bool_]:
+    def goes_on(self) -> Flags:
         """``[n]``: the tokens other than ``</s>``."""
         return np.not_equal(self.tokens, EOS)
 
@@ -179,16 +178,16 @@ def exceeds(score: float, limit: float) -> bool:
     return bool(_above(np.array([score]), limit)[0])
 
 
-def _above(scores: Floats, limits: Floats | float) -> npt.NDArray[np.bool_]:
+def _above(scores: Floats, limits: Floats | float) -> Flags:
     """``[n]``: the finite scores that are above their limits, or whose limits are NaN."""
-    above: npt.NDArray[np.bool_] = ~(scores <= limits + SLACK * (1.0 + np.abs(scores)))
+    above: Flags = ~(scores <= limits + SLACK * (1.0 + np.abs(scores)))
     return above
 
 
-def _differ(one: Floats, other: Floats) -> npt.NDArray[np.bool_]:
+def _differ(one: Floats, other: Floats) -> Flags:
     return ~np.isclose(one, other, rtol=SLACK, atol=SLACK)
 
 
-def _first(wrong: npt.NDArray[np.bool_]) -> int | None:
+def _first(wrong: Flags) -> int | None:
     """The first place that is marked."""
     return int(wrong.argmax()) if wrong.any() else None

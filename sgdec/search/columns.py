@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from sgdec import arrays
 from sgdec.arcs import MORE
+from sgdec.arrays import Array, Flags, Floats, Ints
 from sgdec.context import EOS
 from sgdec.errors import SgdecError, UsageError
-from sgdec.protocol import Array, Candidates
+from sgdec.protocol import Candidates
 from sgdec.scores import (
     FEW,
     FORBIDDEN,
@@ -25,11 +26,6 @@ from sgdec.scores import (
     SparseRow,
     TokenLists,
 )
-from sgdec.search import arrays
-
-Ints: TypeAlias = npt.NDArray[np.int64]
-Floats: TypeAlias = npt.NDArray[np.float64]
-Flags: TypeAlias = npt.NDArray[np.bool_]
 
 END_ONLY = SparseRow((EOS,), (0.0,))
 """At the length limit ``</s>`` is the only candidate, scored as usual."""
@@ -113,7 +109,6 @@ class Column:
         scores = np.where(picked, 0.0, FORBIDDEN) if picked.dtype == np.bool_ else picked.astype(np.float64)
         return np.where(at < 0, 0.0, scores)
 
-
     @staticmethod
     def _of_listed(scores: ListedScores, wanted: Wanted, places: Sequence[int | None]) -> Floats:
         """The scores of these tokens in rows that are arrays."""
@@ -182,8 +177,7 @@ class Restrictions:
         if self._arrays_only:
             return lists
         return [
-            candidates_of([*rows, SparseRow(tokens, tokens)])
-            for rows, tokens in zip(self._rows, lists, strict=True)
+            candidates_of([*rows, SparseRow(tokens, tokens)]) for rows, tokens in zip(self._rows, lists, strict=True)
         ]
 
 

@@ -17,10 +17,11 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from sgdec.arrays import Floats, Ints
 from sgdec.protocol import Candidates
 from sgdec.scores import TokenLists
 from sgdec.search.choosing import Choice
-from sgdec.search.columns import Column, Floats, Ints, agreed_width
+from sgdec.search.columns import Column, agreed_width
 from sgdec.search.continuations import Block, Continuation
 from sgdec.search.dense import NARROW, DenseRows
 from sgdec.search.listed import ListedRows

@@ -14,11 +14,12 @@ from itertools import repeat
 from typing import Any
 from weakref import ref
 
+from sgdec.arrays import Floats
 from sgdec.errors import UsageError
 from sgdec.lifting import lift
 from sgdec.protocol import BatchPredictor, Candidates, Predictor, Source, State, ability
 from sgdec.ranking import Coverage, Ranking, add_attention
-from sgdec.search.answers import Floats, attention_rows, bounds_given, require_hashable
+from sgdec.search.answers import attention_rows, bounds_given, require_hashable
 from sgdec.search.automata import JointAutomaton
 from sgdec.search.banks import advancing_of, progress_of, require_progress, with_progress
 from sgdec.search.bounds import Bounds, bound_of, max_score

@@ -10,6 +10,8 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from sgdec.arrays import Floats
+
 PIECE = 2
 """The number of continuations of a block that become Python objects at a time."""
 Continuation: TypeAlias = tuple[int, float, tuple[float, ...]]
@@ -20,7 +22,7 @@ Continuation: TypeAlias = tuple[int, float, tuple[float, ...]]
 class Block:
     """The best n continuations of one node, best first, in arrays of their own: a block keeps no full rows alive."""
 
-    ranked: list[Continuation] | npt.NDArray[np.float64]
+    ranked: list[Continuation] | Floats
     """A list if there are few; otherwise rows ``[n, 2 + K]`` of the same numbers."""
     more: bool
     """Whether the node has further continuations."""
@@ -52,7 +54,7 @@ class Block:
         rows: list[list[float]] = self.ranked[places].tolist()
         return [(int(token), total, tuple(scores)) for token, total, *scores in rows]
 
-    def rows(self, width: int) -> npt.NDArray[np.float64]:
+    def rows(self, width: int) -> Floats:
         """All continuations as rows ``[n, width]`` of the same numbers; ``width``: 2 + K."""
         if isinstance(self.ranked, list):
             flat = [(token, total, *scores) for token, total, scores in self.ranked]

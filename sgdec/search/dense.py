@@ -17,13 +17,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from sgdec import arrays
+from sgdec.arrays import Array, Flags, Floats, Ints
 from sgdec.context import EOS
 from sgdec.errors import SgdecError, UsageError
-from sgdec.protocol import FORBIDDEN, Array
-from sgdec.search import arrays
+from sgdec.protocol import FORBIDDEN
 from sgdec.search.cells import best_cells
 from sgdec.search.choosing import Choice, Chosen, choose_cells, choose_in_groups
-from sgdec.search.columns import Flags, Floats, Ints, agreed_width, not_in_vocabulary
+from sgdec.search.columns import agreed_width, not_in_vocabulary
 from sgdec.search.continuations import Block, Continuation
 from sgdec.search.faults import fault, first_fault
 from sgdec.search.memory import require_room

@@ -16,14 +16,12 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from sgdec.arcs import Automaton
-from sgdec.protocol import FORBIDDEN, Ints
+from sgdec.arrays import Floats, Ints
+from sgdec.protocol import FORBIDDEN
 from sgdec.search.relaxed import Relaxed
 from sgdec.search.relaxed_product import Links, RelaxedProduct, TooLarge
-
-Floats = npt.NDArray[np.float64]
 
 MOST_WORK = 1 << 28
 """The arcs that all sweeps over one product may visit."""

@@ -10,15 +10,12 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from sgdec.arrays import FORBIDDEN, Floats
 from sgdec.errors import SgdecError
-from sgdec.scores import FORBIDDEN
 
 
-def fault(
-    token: int, names: Sequence[str], weights: Sequence[float | None], scores: Sequence[float]
-) -> SgdecError:
+def fault(token: int, names: Sequence[str], weights: Sequence[float | None], scores: Sequence[float]) -> SgdecError:
     """The error for a sum at ``token`` that is NaN, +inf or overflows, given its K scores.
 
     >>> print(fault(7, ["a", "b"], [1.0, 2.0], [-3.0, math.nan]))
@@ -49,7 +46,7 @@ def forbids(scores: Sequence[float]) -> bool:
     return FORBIDDEN in scores and (sum(scores) == FORBIDDEN or all(score < math.inf for score in scores))
 
 
-def first_fault(totals: npt.NDArray[np.float64], scores: Sequence[npt.NDArray[np.float64]]) -> int | None:
+def first_fault(totals: Floats, scores: Sequence[Floats]) -> int | None:
     """The position of the first total that is NaN or infinite but forbidden by no predictor; None if all are valid.
 
     ``totals``: ``[n]``; ``scores``: for each predictor its scores ``[n]``, 0 for nodes that do not consult it.

@@ -17,12 +17,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sgdec import arrays
+from sgdec.arrays import Floats, Ints
 from sgdec.errors import SgdecError
 from sgdec.protocol import FORBIDDEN, Candidates
 from sgdec.scores import FEW, TokenLists
-from sgdec.search import arrays
 from sgdec.search.choosing import Choice, choose_in_groups, choose_rows
-from sgdec.search.columns import Column, Floats, Ints, Wanted, not_in_vocabulary, outside
+from sgdec.search.columns import Column, Wanted, not_in_vocabulary, outside
 from sgdec.search.continuations import Block, Continuation, best_first
 from sgdec.search.faults import fault, first_fault, forbids
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from sgdec.arrays import host_row_bytes
 from sgdec.protocol import BatchPredictor, Candidates, Scores, Source, State
 from sgdec.search.answers import require_one_each, require_scores
-from sgdec.search.arrays import host_row_bytes
 from sgdec.search.blame import blaming
 from sgdec.search.memory import require_room
 

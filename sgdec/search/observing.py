@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from sgdec import arrays
 from sgdec.protocol import FORBIDDEN, Source
 from sgdec.scores import CandidateScores, DenseScores, SparseRow
-from sgdec.search import arrays
 from sgdec.search.columns import Column, Wanted
 from sgdec.search.combining import Combined
 from sgdec.search.listing import TextOf
@@ -91,9 +91,7 @@ def favourites(columns: Sequence[Column], places: Sequence[int]) -> list[tuple[A
     forbids = [_forbids(column, wanted) for column in columns]
     found: list[tuple[Alone | None, ...]] = []
     for start, row, of_node in zip(starts, tokens, zip(*chosen, strict=True), strict=False):
-        by = {
-            token: tuple(k for k, flags in enumerate(forbids) if flags[start + i]) for i, token in enumerate(row)
-        }
+        by = {token: tuple(k for k, flags in enumerate(forbids) if flags[start + i]) for i, token in enumerate(row)}
         found.append(tuple(None if each is None else Alone(each[0], each[1], by[each[0]]) for each in of_node))
     return found
 

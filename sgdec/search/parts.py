@@ -9,10 +9,11 @@ from functools import cached_property
 
 import numpy as np
 
-from sgdec.protocol import FORBIDDEN, Array
+from sgdec import arrays
+from sgdec.arrays import Array, Flags, Floats, Ints
+from sgdec.protocol import FORBIDDEN
 from sgdec.scores import AllowedScores, DenseScores, Scores, SparseRow
-from sgdec.search import arrays
-from sgdec.search.columns import Column, Flags, Floats, Ints
+from sgdec.search.columns import Column
 
 UNASKED = SparseRow((), (), 0.0)
 """The row used for a node that does not consult the predictor."""

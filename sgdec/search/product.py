@@ -12,13 +12,13 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from sgdec.array_api import namespace
+from sgdec import arrays
+from sgdec.arrays import Flags, Floats, Ints, namespace
 from sgdec.context import EOS
 from sgdec.errors import SgdecError, UsageError
 from sgdec.protocol import FORBIDDEN, Arcs, Listed
-from sgdec.search import arrays
 from sgdec.search.blame import blamed
-from sgdec.search.columns import Flags, Floats, Ints, not_in_vocabulary
+from sgdec.search.columns import not_in_vocabulary
 from sgdec.search.faults import fault, first_fault
 
 ArcsOf: TypeAlias = Callable[[Ints, Listed | None], Arcs]

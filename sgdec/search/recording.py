@@ -18,10 +18,10 @@ from typing import TypeAlias
 
 import numpy as np
 
+from sgdec.arrays import Floats
 from sgdec.context import EOS
 from sgdec.protocol import Source
 from sgdec.search.blame import told
-from sgdec.search.columns import Floats
 from sgdec.search.listing import TextOf
 from sgdec.search.node import Family, Node
 from sgdec.search.outcome import Outcome

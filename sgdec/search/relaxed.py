@@ -11,13 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from sgdec.arrays import Flags, Floats, Ints
 from sgdec.errors import SgdecError
-from sgdec.protocol import FORBIDDEN, Ints, State
-from sgdec.relaxations import Floats, Relaxation
+from sgdec.protocol import FORBIDDEN, State
+from sgdec.relaxations import Relaxation
 from sgdec.search.answers import described, require_array, require_one_each
 from sgdec.search.blame import blamed
-
-Flags = npt.NDArray[np.bool_]
 
 IMPOSSIBLE = -1
 """In place of the relaxed state after a token that the relaxation forbids."""

@@ -18,15 +18,13 @@ from typing import NamedTuple
 from weakref import ref
 
 import numpy as np
-import numpy.typing as npt
 
 from sgdec.arcs import Automaton, joined, spread
+from sgdec.arrays import Flags, Floats, Ints
 from sgdec.context import EOS
 from sgdec.errors import SgdecError
-from sgdec.protocol import FORBIDDEN, Ints
+from sgdec.protocol import FORBIDDEN
 from sgdec.search.relaxed import Relaxed
-
-Floats = npt.NDArray[np.float64]
 
 LARGEST_CODE = 1 << 62
 """The number of pairs must be below this."""
@@ -49,7 +47,7 @@ class Arcs(NamedTuple):
     """``[n]``"""
     relaxed: Sequence[Ints]
     """For each relaxation ``[n]``: the states before the arcs."""
-    possible: npt.NDArray[np.bool_]
+    possible: Flags
     """``[n]``: whether other arcs can follow."""
 
 

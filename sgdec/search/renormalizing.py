@@ -20,11 +20,12 @@ from typing import ClassVar
 
 import numpy as np
 
+from sgdec import arrays
+from sgdec.arrays import Floats
 from sgdec.errors import UsageError
 from sgdec.protocol import FORBIDDEN, BatchPredictor, Candidates
 from sgdec.scores import AllowedScores, CandidateScores, DenseScores, ListedScores, Scores, SparseRow
-from sgdec.search import arrays
-from sgdec.search.columns import Column, Floats, Wanted, agreed_width
+from sgdec.search.columns import Column, Wanted, agreed_width
 from sgdec.search.parts import NO_MATRIX, Part
 from sgdec.wrapping import Wrapper
 

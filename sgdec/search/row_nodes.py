@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from sgdec.protocol import Ints
+from sgdec.arrays import Ints
 from sgdec.search.checking import CheckedConstellation
 from sgdec.search.combining import Combined
 from sgdec.search.constellation import Constellation

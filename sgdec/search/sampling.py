@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sgdec.arrays import Floats, Ints
 from sgdec.protocol import FORBIDDEN
 from sgdec.ranking import Coverage
 from sgdec.search.combining import Combined
@@ -33,9 +34,7 @@ class Draw:
     """Draw only from the smallest set of best candidates whose probability reaches p (Holtzman et al. 2020)."""
 
 
-def draw(
-    tokens: npt.NDArray[np.int64], scores: npt.NDArray[np.float64], drawn: Draw, *, sentence: int, step: int
-) -> int:
+def draw(tokens: Ints, scores: Floats, drawn: Draw, *, sentence: int, step: int) -> int:
     """Draw one of ``tokens`` ``[n]`` (ascending), with probability softmax(``scores`` / temperature).
 
     >>> draw(np.array([4, 9]), np.array([0.0, -np.inf]), Draw(seed=1, number=0), sentence=1, step=0)

@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
+from sgdec.arrays import Floats
 from sgdec.context import Vocabularies
 from sgdec.errors import UsageError
 from sgdec.protocol import Hypothesis, Source, ability
@@ -60,7 +60,7 @@ class Copier:
             for token, row in zip(hypothesis.tokens, attention, strict=True)  # ties: the first word
         )
 
-    def _attention(self, source: Source, hypothesis: Hypothesis) -> npt.NDArray[np.float64]:
+    def _attention(self, source: Source, hypothesis: Hypothesis) -> Floats:
         """``[tokens, source]``: the attention at the prediction of each token, summed over the consulted
         predictors."""
         tokens = hypothesis.tokens

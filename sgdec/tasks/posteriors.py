@@ -26,8 +26,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
+from sgdec.arrays import Floats
 from sgdec.context import BOS, EOS, UNK
 from sgdec.errors import SgdecError
 from sgdec.io.lattice import Lattice
@@ -202,7 +202,7 @@ def _probabilities(
     """H at the end for the n-grams ``wanted``; the last column of a vector is the probability of the state itself."""
     column = {ngram: i for i, ngram in enumerate(wanted)}
     nothing = np.zeros(len(wanted) + 1)
-    reached: dict[State | None, npt.NDArray[np.float64]] = {root: nothing.copy()}
+    reached: dict[State | None, Floats] = {root: nothing.copy()}
     reached[root][-1] = 1.0
     for state, leaving in arcs:
         here = reached.pop(state)

@@ -22,9 +22,10 @@ from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-Statistics: TypeAlias = npt.NDArray[np.float64]
+from sgdec.arrays import Flags, Floats
+
+Statistics: TypeAlias = Floats
 """``[sentences, K]``: numbers whose sums over the sentences decide the score of a corpus."""
 ScoreOf: TypeAlias = Callable[[list[float]], float]
 """The score of these sums ``[K]``."""
@@ -54,7 +55,7 @@ def p_value(first: Statistics, second: Statistics, score_of: ScoreOf, trials: in
     return (count + 1) / (trials + 1)
 
 
-def _exchanges(trials: int, sentences: int, seed: int) -> Iterator[npt.NDArray[np.bool_]]:
+def _exchanges(trials: int, sentences: int, seed: int) -> Iterator[Flags]:
     """Masks of the sentences to exchange ``[trials, sentences]``, some trials at a time."""
     rng = np.random.default_rng(seed)
     step = max(AT_ONCE // sentences // WORD, 1) * WORD

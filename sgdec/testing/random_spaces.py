@@ -11,6 +11,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
+from sgdec.arrays import Floats
 from sgdec.context import EOS
 from sgdec.protocol import FORBIDDEN, BatchPredictor, Predictor, Source
 from sgdec.search.constellation import Constellation
@@ -97,9 +98,7 @@ def random_lattice(rng: np.random.Generator, highest: float, coarse: bool) -> La
     return Lattice(arcs)
 
 
-def random_scores(
-    rng: np.random.Generator, shape: Sequence[int], highest: float, coarse: bool
-) -> npt.NDArray[np.float64]:
+def random_scores(rng: np.random.Generator, shape: Sequence[int], highest: float, coarse: bool) -> Floats:
     """Scores <= ``highest``, one in seven of them -inf. ``coarse``: multiples of 0.5, so that many are equal."""
     values = rng.uniform(highest - 4.0, highest, shape)
     if coarse:

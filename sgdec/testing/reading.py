@@ -9,16 +9,16 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
+from sgdec.arrays import Floats
 from sgdec.protocol import Predictor, Scores, Source, SparseRow
 from sgdec.search.answers import described
 
-Row: TypeAlias = npt.NDArray[np.float64]
+Row: TypeAlias = Floats
 """``[V]``: the score of every token."""
 
 
-def plain(values: Any) -> npt.NDArray[np.float64]:
+def plain(values: Any) -> Floats:
     """Convert any array or tensor, on any device, to a float64 NumPy array."""
     if hasattr(values, "detach"):
         values = values.detach().cpu().double().numpy()

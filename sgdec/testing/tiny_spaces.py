@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
+from sgdec.arrays import Floats
 from sgdec.context import EOS
 from sgdec.protocol import FORBIDDEN, BatchPredictor, Predictor, Source
 from sgdec.ranking import Ranking
@@ -127,13 +127,13 @@ def _space(
     return TinySpace(name, make, source, empty)
 
 
-def _random_table(seed: int, forbid: float = 0.0) -> npt.NDArray[np.float64]:
+def _random_table(seed: int, forbid: float = 0.0) -> Floats:
     """``[V, V]``: random scores of both signs; a share ``forbid`` of them is -inf."""
     rng = np.random.default_rng(seed)
     table = rng.normal(-0.5, 1.0, (V, V))
     return np.where(rng.random((V, V)) < forbid, FORBIDDEN, table)
 
 
-def _log_probabilities(seed: int) -> npt.NDArray[np.float64]:
+def _log_probabilities(seed: int) -> Floats:
     table = _random_table(seed)
     return np.asarray(table - np.log(np.exp(table).sum(axis=1, keepdims=True)))

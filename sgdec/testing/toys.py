@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 import numpy.typing as npt
 
+from sgdec.arrays import Floats
 from sgdec.context import BOS, EOS
 from sgdec.protocol import (
     ABILITIES,
@@ -98,7 +99,7 @@ class BatchTable(BatchPredictor):
             (Prefix(token, prefix.left - 1), length) for (prefix, length), token in zip(states, tokens, strict=True)
         ]
 
-    def attention(self, states: Sequence[State]) -> list[npt.NDArray[np.float64]]:
+    def attention(self, states: Sequence[State]) -> list[Floats]:
         rows = [np.exp(np.sin((prefix.last + 1.0) * np.arange(1, length + 1))) for prefix, length in states]
         return [row / row.sum() for row in rows]
 
@@ -283,17 +284,17 @@ def _left(source: Source) -> float:
     return math.inf if source.max_length is None else source.max_length
 
 
-def _extremes(table: npt.NDArray[np.float64], sign: int) -> Callable[[int, float], float]:
+def _extremes(table: Floats, sign: int) -> Callable[[int, float], float]:
     """A function (last token, tokens left) -> the highest sum of sign x score of a completion; -inf without one."""
     values = np.where(table == FORBIDDEN, FORBIDDEN, sign * table)
     inner = np.delete(values, EOS, axis=1)
     followers = np.delete(np.arange(len(values)), EOS)
 
     @cache
-    def best(left: int) -> npt.NDArray[np.float64]:  # [V]: one value per last token
+    def best(left: int) -> Floats:  # [V]: one value per last token
         if left == 0:
             return np.asarray(values[:, EOS])
-        longer: npt.NDArray[np.float64] = (inner + best(left - 1)[followers]).max(axis=1)
+        longer: Floats = (inner + best(left - 1)[followers]).max(axis=1)
         return np.maximum(values[:, EOS], longer)
 
     unlimited = 0.0 if values.max() <= 0.0 else math.inf

@@ -18,11 +18,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
+from sgdec.arrays import Ints
 from sgdec.context import BOS, EOS, UNK
-
-Ints = npt.NDArray[np.int64]
 
 RESERVED = -1
 """In place of a model's id: no token of the model has this number."""

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from sgdec.arcs import DEAD, Automata, Automaton
+from sgdec.arrays import Floats, Ints
 from sgdec.context import BOS, EOS
-from sgdec.protocol import FORBIDDEN, BatchPredictor, Candidates, Ints, Scores, Source, SparseRow, State, Steps
-from sgdec.relaxations import Constant, Floats, Relaxation
+from sgdec.protocol import FORBIDDEN, BatchPredictor, Candidates, Scores, Source, SparseRow, State, Steps
+from sgdec.relaxations import Constant, Relaxation
 
 
 def random_automaton(rng: np.random.Generator, states: int, vocab_size: int, cyclic: bool) -> Automaton:

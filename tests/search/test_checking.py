@@ -22,12 +22,13 @@ from sgdec_decoders.vanilla import VanillaDecoder
 from sgdec_predictors.nfst import NfstPredictor
 
 from sgdec.arcs import Automaton
+from sgdec.arrays import Floats, Ints
 from sgdec.context import EOS
 from sgdec.decoder import Decoder
 from sgdec.derived import DerivedRelaxation
 from sgdec.errors import UsageError
-from sgdec.protocol import BatchPredictor, Ints, Scores, Source, SparseRow, State
-from sgdec.relaxations import Constant, Floats, Relaxation
+from sgdec.protocol import BatchPredictor, Scores, Source, SparseRow, State
+from sgdec.relaxations import Constant, Relaxation
 from sgdec.search.blame import told
 from sgdec.search.checking import CheckedConstellation
 from sgdec.search.constellation import Constellation

@@ -19,10 +19,11 @@ import pytest
 from sgdec_predictors.fst import FstPredictor
 from sgdec_predictors.ngram import NGram
 
+from sgdec.arrays import Ints
 from sgdec.context import EOS
 from sgdec.errors import SgdecError
 from sgdec.io.arpa import Arpa, NGrams, write_arpa
-from sgdec.protocol import Arcs, BatchPredictor, Candidates, Ints, Listed, Scores, Source, SparseRow, State, Steps
+from sgdec.protocol import Arcs, BatchPredictor, Candidates, Listed, Scores, Source, SparseRow, State, Steps
 from sgdec.ranking import Ranking
 from sgdec.rows import HypothesisRows
 from sgdec.search.constellation import Constellation

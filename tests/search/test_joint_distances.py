@@ -20,11 +20,11 @@ from sgdec_predictors.ngram import NGram
 import sgdec.search.folding
 from sgdec import EOS, Context, Source
 from sgdec.arcs import Automaton, joined
+from sgdec.arrays import Floats, Ints
 from sgdec.decoder import Decoder
 from sgdec.estimation.kneser_ney import estimate, join
 from sgdec.io.arpa import write_arpa
-from sgdec.protocol import BatchPredictor, Ints
-from sgdec.relaxations import Floats
+from sgdec.protocol import BatchPredictor
 from sgdec.search.constellation import Constellation
 from sgdec.search.distances import Distances
 from sgdec.search.outcome import Outcome

@@ -14,8 +14,9 @@ import pytest
 from sgdec_decoders.astar import AStarDecoder
 
 from sgdec.arcs import Automaton
+from sgdec.arrays import Ints
 from sgdec.errors import SgdecError
-from sgdec.protocol import BatchPredictor, Ints, Source, State
+from sgdec.protocol import BatchPredictor, Source, State
 from sgdec.relaxations import Relaxation
 from sgdec.search.blame import told
 from sgdec.search.constellation import Constellation

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
+from sgdec import arrays
 from sgdec.protocol import FORBIDDEN
 from sgdec.scores import SparseRow
-from sgdec.search import arrays
 from sgdec.search.parts import OpenRows
 
 ROWS, V = 3, 7

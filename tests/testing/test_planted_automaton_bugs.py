@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from sgdec.arcs import Automata, Automaton
-from sgdec.protocol import Arcs, BatchPredictor, Candidates, Ints, Listed, Scores, Source, SparseRow, State, Steps
+from sgdec.arrays import Ints
+from sgdec.protocol import Arcs, BatchPredictor, Candidates, Listed, Scores, Source, SparseRow, State, Steps
 from sgdec.testing import BatchTable
 from sgdec.testing.release_checks import ReleaseChecks
 from tests.helpers.planted_bugs import Make, Planted, V, promises

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from sgdec.arcs import Automaton
-from sgdec.protocol import FORBIDDEN, Ints, State
-from sgdec.relaxations import Constant, Floats, Relaxation
+from sgdec.arrays import Floats, Ints
+from sgdec.protocol import FORBIDDEN, State
+from sgdec.relaxations import Constant, Relaxation
 from sgdec.testing.relaxation_checks import RelaxationChecks
 from tests.helpers.planted_bugs import Make, Planted, V, promises
 from tests.helpers.relaxing import LastToken, Trigrams, WholeLattice, random_automaton

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sgdec.arrays import Floats, Ints
 from sgdec.context import EOS
 from sgdec.errors import UsageError
 from sgdec.protocol import FORBIDDEN
-from sgdec.search.columns import Floats, Ints
 from sgdec.search.constellation import Constellation
 from sgdec.search.member import Member
 from sgdec.tasks.scoring import Pair

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
+
+from sgdec.arrays import Ints
 
 
 class Budget(Protocol):
@@ -37,9 +38,7 @@ class Tokens(NamedTuple):
         return examples * (max(longest) + 1)
 
 
-def cut(
-    lengths: npt.NDArray[np.int64], budget: int | Budget, generator: np.random.Generator | None
-) -> list[list[int]]:
+def cut(lengths: Ints, budget: int | Budget, generator: np.random.Generator | None) -> list[list[int]]:
     """Cut examples with these lengths [examples, sides] into batches, as `Text.batches` describes.
 
     With a generator, both the examples of equal lengths and the batches are shuffled.

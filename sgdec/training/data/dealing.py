@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from sgdec.arrays import Ints
 from sgdec.checkpoints import files
 from sgdec.terminal import track
 from sgdec.training.data.reading import Block
@@ -133,7 +134,7 @@ def _together(parts: Sequence[Examples]) -> Examples:
     return Examples(np.concatenate(rows), [np.concatenate(side) for side in zip(*tokens, strict=True)])
 
 
-def _deal(folder: Path, examples: Examples, shard_of: npt.NDArray[np.int64], shards: int) -> npt.NDArray[np.int64]:
+def _deal(folder: Path, examples: Examples, shard_of: Ints, shards: int) -> Ints:
     """Append each example to its shard.
 
     Returns [1 + sides, shards]: the number of examples that each shard received, then of its tokens per side.
@@ -154,7 +155,7 @@ def _deal(folder: Path, examples: Examples, shard_of: npt.NDArray[np.int64], sha
     return np.stack(totals)
 
 
-def _append(folder: Path, part: str, array: npt.NDArray[Any], ends: npt.NDArray[np.int64]) -> None:
+def _append(folder: Path, part: str, array: npt.NDArray[Any], ends: Ints) -> None:
     """Cut an array at ``ends`` and append each piece to the file of its shard."""
     for number, piece in enumerate(np.split(array, ends[:-1])):
         if len(piece):

@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from sgdec.arrays import Floats
 from sgdec.context import EOS, UNK
 from sgdec.training.data.batch import Batch, pad
 
@@ -55,7 +56,7 @@ class SourceNoise(NamedTuple):
         return batch._replace(source=source, lengths=lengths)
 
 
-def uniform(seed: int, step: int, lines: list[int], length: int) -> npt.NDArray[np.float64]:
+def uniform(seed: int, step: int, lines: list[int], length: int) -> Floats:
     """Numbers in [0, 1), one for each line and position: [lines, ``length``]. They do not depend on the other lines.
 
     SplitMix64 (Steele, Lea and Flood 2014, "Fast Splittable Pseudorandom Number Generators") computes its n-th number
@@ -72,5 +73,5 @@ def uniform(seed: int, step: int, lines: list[int], length: int) -> npt.NDArray[
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     z = (z ^ (z >> np.uint64(31))) >> np.uint64(11)
-    uniforms: npt.NDArray[np.float64] = z * 2.0**-53
+    uniforms: Floats = z * 2.0**-53
     return uniforms

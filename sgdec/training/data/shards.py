@@ -25,6 +25,7 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 import numpy.typing as npt
 
+from sgdec.arrays import Ints
 from sgdec.checkpoints import files
 from sgdec.errors import SgdecError
 from sgdec.training.data.batch import Batch, make_batch
@@ -40,11 +41,11 @@ AGAIN = "Continue with --resume: the text is prepared again."
 class Shard(NamedTuple):
     """One shard in memory."""
 
-    lines: npt.NDArray[np.int64]
+    lines: Ints
     """[n] line numbers"""
-    lengths: npt.NDArray[np.int64]
+    lengths: Ints
     """[n, sides] tokens, the target first"""
-    starts: npt.NDArray[np.int64]
+    starts: Ints
     """[n, sides] position of an example's first token"""
     tokens: tuple[npt.NDArray[Any], ...]
     """One flat array of token ids per side"""
@@ -71,7 +72,7 @@ class ShardedText(Text):
         self.first = np.cumsum(self.examples) - self.examples
         self._check_sizes()
         self._shard = lru_cache(maxsize=1)(self._read)
-        self._counts: dict[Budget, npt.NDArray[np.int64]] = {}
+        self._counts: dict[Budget, Ints] = {}
 
     @property
     def unit(self) -> str:
@@ -93,18 +94,18 @@ class ShardedText(Text):
         own = [n - int(self.first[number]) for n in examples]
         return make_batch(shard.lines[own].tolist(), *(shard.rows(side, own) for side in range(self.sides)))
 
-    def sample(self) -> tuple[Sequence[int], npt.NDArray[np.int64]]:
+    def sample(self) -> tuple[Sequence[int], Ints]:
         number = int(self.examples.argmax())
         first = int(self.first[number])
         return range(first, first + int(self.examples[number])), self._rows(number)[:, 1:]
 
-    def target_counts(self, vocab_size: int) -> npt.NDArray[np.int64]:
+    def target_counts(self, vocab_size: int) -> Ints:
         counts = np.zeros(vocab_size, dtype=np.int64)
         for number in range(len(self.examples)):
             counts += np.bincount(self._tokens(number, 0), minlength=vocab_size)
         return counts
 
-    def counts(self, budget: Budget) -> npt.NDArray[np.int64]:
+    def counts(self, budget: Budget) -> Ints:
         """[shards] the number of batches of each shard. The folder stores the counts for the latest budget."""
         if budget not in self._counts:
             counts = self._stored_counts(budget)
@@ -144,7 +145,7 @@ class ShardedText(Text):
         tokens = tuple(self._tokens(number, side) for side in range(self.sides))
         return Shard(rows[:, 0], lengths, np.cumsum(lengths, axis=0) - lengths, tokens)
 
-    def _rows(self, number: int) -> npt.NDArray[np.int64]:
+    def _rows(self, number: int) -> Ints:
         """[examples, 1 + sides] line number and lengths."""
         numbers = self._numbers(number, "examples", NUMBER)
         return numbers.reshape(-1, 1 + self.sides).astype(np.int64)

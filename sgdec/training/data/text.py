@@ -17,10 +17,10 @@ from itertools import chain
 from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from sgdec.arrays import Ints
 from sgdec.context import EOS
 from sgdec.text.vocabulary import StoredVocabulary
 from sgdec.training.data.batch import Batch, make_batch
@@ -63,11 +63,11 @@ class Text(ABC):
         """The tensors of these examples, which must be one of the `batches` or a part of one."""
 
     @abstractmethod
-    def sample(self) -> tuple[Sequence[int], npt.NDArray[np.int64]]:
+    def sample(self) -> tuple[Sequence[int], Ints]:
         """A representative sample: the numbers of its examples and their lengths [examples, sides], target first."""
 
     @abstractmethod
-    def target_counts(self, vocab_size: int) -> npt.NDArray[np.int64]:
+    def target_counts(self, vocab_size: int) -> Ints:
         """[V] the number of occurrences of each token in the targets, without ``</s>``."""
 
     def log_frequencies(self, vocab_size: int) -> Tensor:
@@ -85,7 +85,7 @@ class TextInMemory(Text):
     """The line number of each example."""
 
     @abstractmethod
-    def lengths(self) -> npt.NDArray[np.int64]:
+    def lengths(self) -> Ints:
         """[examples, sides] the lengths in tokens, the target first."""
 
     @abstractmethod
@@ -105,10 +105,10 @@ class TextInMemory(Text):
             digest.update(np.array(tokens, dtype=np.int64).tobytes())
         return f"{len(self)} {self.unit} {digest.hexdigest()[:12]}"
 
-    def sample(self) -> tuple[Sequence[int], npt.NDArray[np.int64]]:
+    def sample(self) -> tuple[Sequence[int], Ints]:
         return range(len(self)), self.lengths()
 
-    def target_counts(self, vocab_size: int) -> npt.NDArray[np.int64]:
+    def target_counts(self, vocab_size: int) -> Ints:
         return np.bincount([token for target in self.targets for token in target], minlength=vocab_size)
 
 
@@ -156,7 +156,7 @@ class ParallelText(TextInMemory):
         yield from self.sources
         yield from self.targets
 
-    def lengths(self) -> npt.NDArray[np.int64]:
+    def lengths(self) -> Ints:
         return np.array([(len(t), len(s)) for s, t in zip(self.sources, self.targets, strict=True)])
 
     def batch(self, examples: Sequence[int]) -> Batch:
@@ -192,7 +192,7 @@ class MonolingualText(TextInMemory):
     def _tokens(self) -> Iterator[Sequence[int]]:
         yield from self.targets
 
-    def lengths(self) -> npt.NDArray[np.int64]:
+    def lengths(self) -> Ints:
         return np.array([(len(target),) for target in self.targets])
 
     def batch(self, examples: Sequence[int]) -> Batch:

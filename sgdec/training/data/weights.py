@@ -30,6 +30,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from sgdec.arrays import Flags, Ints
 from sgdec.context import Vocabularies
 from sgdec.errors import SgdecError, UsageError, counted
 from sgdec.io.limits import real_number
@@ -86,7 +87,7 @@ class Weighting:
 class TokenWeights:
     """The weights of a file, in memory: 4 bytes per weight and 16 per line."""
 
-    def __init__(self, path: str, values: npt.NDArray[np.float32], counts: npt.NDArray[np.int64]) -> None:
+    def __init__(self, path: str, values: npt.NDArray[np.float32], counts: Ints) -> None:
         """``values``: the weights of all lines; ``counts``: the number of weights of each line."""
         self.path, self.values, self.counts = path, values, counts
         self.first = np.cumsum(counts) - counts
@@ -169,11 +170,11 @@ def edit_weights(batch: Batch, weight: float, *, right_left: bool = False) -> Te
 
 
 def kept_tokens(
-    source: npt.NDArray[np.int64],
-    source_lengths: npt.NDArray[np.int64],
-    target: npt.NDArray[np.int64],
-    target_lengths: npt.NDArray[np.int64],
-) -> npt.NDArray[np.bool_]:
+    source: Ints,
+    source_lengths: Ints,
+    target: Ints,
+    target_lengths: Ints,
+) -> Flags:
     """[B, T] whether the cheapest edit script from ``source`` [B, S] to ``target`` [B, T] keeps a target token.
 
     The script has the fewest insertions, deletions and replacements; among those it keeps the most tokens. Among

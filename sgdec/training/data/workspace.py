@@ -34,9 +34,9 @@ from logging import Logger
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
+from sgdec.arrays import Floats, Ints
 from sgdec.errors import SgdecError, UsageError
 from sgdec.search.memory import is_out_of_memory
 from sgdec.terminal import Bar
@@ -162,7 +162,7 @@ def measure_workspace(room_mib: int, text: Text, measure: Measure, log: Logger) 
     return Workspace(room, floor, _fitted(rows, np.array(taken), floor))
 
 
-def _picks(lengths: npt.NDArray[np.int64]) -> list[int]:
+def _picks(lengths: Ints) -> list[int]:
     """Some examples with very different lengths [examples, sides], the shortest first."""
     keys = [*lengths.T]
     if len(keys) > 1:
@@ -183,7 +183,7 @@ def _growing(longest: Sequence[int]) -> Iterator[int]:
         examples *= 2
 
 
-def _fitted(rows: npt.NDArray[np.float64], taken: npt.NDArray[np.float64], floor: float) -> tuple[float, ...]:
+def _fitted(rows: Floats, taken: Floats, floor: float) -> tuple[float, ...]:
     """The coefficients >= 0 with the smallest sum of squared relative errors, scaled to bound every measurement.
 
     Only measurements well above the floor (`ABOVE`) are used. The fit is by coordinate descent: each coefficient in

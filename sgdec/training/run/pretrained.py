@@ -20,10 +20,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from sgdec.arrays import Floats
 from sgdec.checkpoints import layout, loading
 from sgdec.context import Vocabularies, Vocabulary
 from sgdec.errors import SgdecError, UsageError
@@ -75,7 +75,7 @@ def fill_rows(table: Tensor, path: str, vocabulary: Vocabulary) -> str:
     return f"{len(rows)} of {vocabulary.size} pieces start from {path}"
 
 
-def read_rows(path: str, vocabulary: Vocabulary, width: int) -> Iterator[tuple[int, npt.NDArray[np.float64]]]:
+def read_rows(path: str, vocabulary: Vocabulary, width: int) -> Iterator[tuple[int, Floats]]:
     """The tokens of a file and their vectors [``width``], each token once.
 
     Raises `SgdecError`, naming the line, for vectors of another size and for invalid numbers.
@@ -206,7 +206,7 @@ def _unequal(where: str, given: int, width: int) -> SgdecError:
     )
 
 
-def _numbers(fields: list[str]) -> npt.NDArray[np.float64] | None:
+def _numbers(fields: list[str]) -> Floats | None:
     """The fields as numbers; None if one is not a number."""
     try:
         return np.array(fields, dtype=np.float64)

@@ -1,19 +1,109 @@
-"""The few array operations that combination needs, for both NumPy arrays and torch tensors.
+"""Arrays: their types, and the same code for NumPy arrays and torch tensors.
 
-These functions import torch only when they are given a tensor, so symbolic constellations run without it.
+`namespace` returns the functions of the Python array API standard (data-apis.org, version 2024.12) for an array or a
+tensor, and `Copies` has the copies of arrays on the devices of tensors. The other functions are the few that a
+combination of scores needs. torch is imported only for tensors, so symbolic constellations run without it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from sgdec.array_api import namespace
-from sgdec.protocol import FORBIDDEN, Array
+from sgdec.errors import SgdecError
+
+if TYPE_CHECKING:
+    import torch
+
+Array: TypeAlias = "npt.NDArray[Any] | torch.Tensor"
+Ints: TypeAlias = npt.NDArray[np.int64]
+Floats: TypeAlias = npt.NDArray[np.float64]
+Flags: TypeAlias = npt.NDArray[np.bool_]
+Put: TypeAlias = Callable[[Any], Any]
+"""Copies an array to a device; None stays None."""
+T = TypeVar("T")
+
+FORBIDDEN = -math.inf
+"""The score of a token that cannot follow, whatever the weight."""
+
+
+class _NumPy:
+    """The functions of NumPy.
+
+    Four of them are methods of arrays or skip a layer: ``numpy.repeat(x, counts)`` calls ``x.repeat(counts)`` through
+    layers of Python, which take longer than the work for a few hundred numbers.
+    """
+
+    def __init__(self) -> None:
+        self.nonzero = np.ndarray.nonzero
+        self.repeat = np.ndarray.repeat
+        self.searchsorted = np.ndarray.searchsorted
+        self.unique_inverse = partial(np.unique, return_inverse=True)
+
+    def __getattr__(self, name: str) -> Any:
+        """Any other function, which is looked up once."""
+        found = self.__dict__[name] = getattr(np, name)
+        return found
+
+
+_NUMPY = _NumPy()
+
+
+def namespace(array: Any) -> Any:
+    """The functions for a NumPy array or a torch tensor, by their names in the standard.
+
+    Raises SgdecError for a tensor if array-api-compat is not installed.
+
+    >>> xp = namespace(np.zeros(2))
+    >>> xp.repeat(xp.arange(2), np.array([1, 3])).tolist()
+    [0, 1, 1, 1]
+    """
+    if isinstance(array, np.ndarray):
+        return _NUMPY
+    try:
+        import array_api_compat.torch
+    except ImportError as error:
+        raise SgdecError(f'arcs of tensors need array-api-compat: {error} (pip install "sgdec[nmt]").') from None
+    return array_api_compat.torch
+
+
+class Copies(Generic[T]):
+    """Copies of arrays, or of objects with arrays, on the devices of the tensors that they are used with.
+
+    A copy is made when it is first needed. `drop` frees the copies; call it when the arrays change.
+    """
+
+    def __init__(self, move: Callable[[T, Put], T]) -> None:
+        """``move(original, put)``: the same with ``put(array)`` in place of the arrays that computations read."""
+        self._move = move
+        self._by_device: dict[Any, T] = {}
+
+    def beside(self, original: T, array: Any) -> T:
+        """``original`` if ``array`` is a NumPy array; for a tensor, the copy of ``original`` on its device."""
+        if isinstance(array, np.ndarray):
+            return original
+        device = array.device
+        if device not in self._by_device:
+            self._by_device[device] = self._move(original, partial(_put, device))
+        return self._by_device[device]
+
+    def drop(self) -> None:
+        """Forget all copies."""
+        self._by_device.clear()
+
+
+def _put(device: Any, array: Any) -> Any:
+    """A tensor with the same numbers; unsigned ones become int64, because torch computes little with them."""
+    import torch
+
+    if array is None:
+        return None
+    return torch.tensor(array.astype(np.int64) if array.dtype.kind == "u" else array, device=device)
 
 
 def to_numpy(values: Array) -> npt.NDArray[Any]:
@@ -58,7 +148,7 @@ def maximum(grid: Array) -> Array:
     return found
 
 
-def blocks(grid: Array, at_rows: npt.NDArray[np.int64], at_blocks: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+def blocks(grid: Array, at_rows: Ints, at_blocks: Ints) -> npt.NDArray[Any]:
     """The blocks at these positions: ``[rows, BLOCK, blocks]`` -> ``[n, BLOCK]``; only these leave another device."""
     if isinstance(grid, np.ndarray) or grid.device.type == "cpu":
         return to_numpy(grid)[at_rows, :, at_blocks]
@@ -68,7 +158,7 @@ def blocks(grid: Array, at_rows: npt.NDArray[np.int64], at_blocks: npt.NDArray[n
     return to_numpy(grid[index[0], :, index[1]])
 
 
-def magnitudes(values: Array) -> npt.NDArray[np.float64]:
+def magnitudes(values: Array) -> Floats:
     """The highest finite absolute value of each row: ``[rows, V]`` -> ``[rows]``."""
     if isinstance(values, np.ndarray):
         found: npt.NDArray[Any] = np.abs(np.where(np.isfinite(values), values, 0.0)).max(axis=1)
@@ -86,7 +176,7 @@ def precision(values: Array) -> float:
     return torch.finfo(values.dtype).eps
 
 
-def pick(values: Array, at_rows: npt.NDArray[np.int64], at_tokens: npt.NDArray[np.int64]) -> Array:
+def pick(values: Array, at_rows: Ints, at_tokens: Ints) -> Array:
     """The scores at n positions: ``[rows, V]`` -> ``[n]``. The rest of the matrix stays on its device."""
     if isinstance(values, np.ndarray) or values.device.type == "cpu":
         return to_numpy(values)[at_rows, at_tokens]
@@ -126,7 +216,7 @@ def weighted(values: Array, weights: Sequence[float | None]) -> Array:
     return product
 
 
-def allowing(values: Array, allowed: npt.NDArray[np.bool_]) -> Array:
+def allowing(values: Array, allowed: Flags) -> Array:
     """A new matrix in which all tokens are forbidden that are not marked; both ``[rows, V]``."""
     if isinstance(values, np.ndarray):
         return np.where(allowed, values, values.dtype.type(FORBIDDEN))
@@ -160,9 +250,7 @@ def forbidden(values: Any, flags: Any) -> Any:
     return like(flags, found) if isinstance(found, np.ndarray) else found
 
 
-def weigh(
-    scores: npt.NDArray[np.float64], factors: npt.NDArray[np.float64] | np.float64
-) -> npt.NDArray[np.float64]:
+def weigh(scores: Floats, factors: Floats | np.float64) -> Floats:
     """Scores times factors, with broadcasting. -inf stays -inf; the result for +inf is +inf or NaN.
 
     The scores may be a tensor if there is only one factor.
@@ -170,7 +258,7 @@ def weigh(
     if (factors == 1.0).all():
         return scores
     xp, forbidden, scores = namespace(scores), scores == FORBIDDEN, without_inf(scores)
-    weighed: npt.NDArray[np.float64] = xp.where(forbidden, FORBIDDEN, xp.where(forbidden, 0.0, scores) * factors)
+    weighed: Floats = xp.where(forbidden, FORBIDDEN, xp.where(forbidden, 0.0, scores) * factors)
     return weighed
 
 

@@ -20,9 +20,9 @@ from sgdec_predictors.ngram import NGram
 
 from sgdec import EOS, BatchPredictor, Source
 from sgdec.arcs import DEAD, Automata, Automaton, Numbers, spread
-from sgdec.array_api import namespace
+from sgdec.arrays import Ints, namespace
 from sgdec.errors import SgdecError, UsageError
-from sgdec.protocol import Arcs, Ints, Listed, Scores, State
+from sgdec.protocol import Arcs, Listed, Scores, State
 from sgdec.search.constellation import Constellation
 from sgdec.search.product import Product
 from tests.helpers.with_arcs import LISTING, SENTENCES, V, predictors_with_arcs, write_model
