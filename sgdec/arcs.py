@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from sgdec.arrays import Copies, Floats, Ints, Put, namespace
+from sgdec.arrays import MORE, Copies, Floats, Ints, Put, namespace
 from sgdec.protocol import FORBIDDEN, Arcs, Listed
 
 __all__ = ["DEAD", "Automata", "Automaton", "Numbers", "joined", "spread"]
@@ -25,8 +25,6 @@ DEAD = -1
 """The state after a token that cannot follow, in all automata. Negative states have no arcs."""
 ROOM = 1 << 10
 """The least number of rows in an array that can grow."""
-MORE = 1 << 31
-"""A number above all tokens and all rows."""
 LAST_KEY = (1 << 63) - 1
 """A number above all keys of arcs."""
 

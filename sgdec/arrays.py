@@ -30,6 +30,8 @@ T = TypeVar("T")
 
 FORBIDDEN = -math.inf
 """The score of a token that cannot follow, whatever the weight."""
+MORE = 1 << 31
+"""A number above all tokens and all rows: the keys row * `MORE` + token ascend, row by row."""
 
 
 class _NumPy:

@@ -27,20 +27,18 @@ from typing import Any
 
 import numpy as np
 
-from sgdec.arcs import MORE
-from sgdec.arrays import Flags, Floats, Ints
+from sgdec.arrays import MORE, Flags, Floats, Ints
 from sgdec.context import EOS
 from sgdec.protocol import FORBIDDEN
 from sgdec.ranking import Coverage, add_attention
-from sgdec.scores import Scores
+from sgdec.scores import UNASKED, Scores, SparseScores
 from sgdec.search.answers import attention_rows
 from sgdec.search.banks import advancing_of, progress_of, with_progress
 from sgdec.search.choosing import Choice, Chosen, choose_rows
-from sgdec.search.columns import Column, matrix_of, not_in_vocabulary
+from sgdec.search.columns import Column, agreed_width, not_in_vocabulary
 from sgdec.search.dense import DenseRows, Ranked
 from sgdec.search.faults import fault
 from sgdec.search.node import Node
-from sgdec.search.parts import Part
 from sgdec.search.renormalizing import renormalized
 from sgdec.search.row_nodes import RowNodes
 from sgdec.search.space import SearchSpace
@@ -283,35 +281,31 @@ class HypothesisRows:
         """The combined scores of all rows."""
         constellation = self._constellation
         answers = [self._ask(k) for k in range(len(self._weights))]
-        width = constellation.vocab_size or _width([scores for scores in answers if scores is not None])
+        width = constellation.vocab_size or _width(answers)
         columns = {
-            k: Column(name, scores and _for_all_tokens(scores, name, width), range(rows), [self._weights[k]] * rows)
+            k: Column(name, _for_all_tokens(scores, name, width), range(rows), [self._weights[k]] * rows)
             for k, (name, scores) in enumerate(zip(constellation.names, answers, strict=True))
         }
         if constellation.renormalized:
             columns = renormalized(columns, constellation.renormalized, [None] * rows, width)
-        parts = [
-            Part(column.name, None, [None] * rows)
-            if column.scores is None or weight is None
-            else Part.whole(column.name, column.scores, weight)
-            for column, weight in zip(columns.values(), self._weights, strict=True)
-        ]
-        return DenseRows(parts, rows, width)
+        agreed_width([(column.name, column.scores.width) for column in columns.values()], width)
+        return DenseRows(list(columns.values()), range(rows), width)
 
-    def _ask(self, k: int) -> Scores | None:
-        """The scores of one predictor for all rows; None if it is not consulted."""
-        return None if self._weights[k] is None else self._constellation.members[k].predict(self._states[k])
+    def _ask(self, k: int) -> Scores:
+        """The scores of one predictor for all rows."""
+        if self._weights[k] is None:
+            return SparseScores([UNASKED] * self._count)
+        return self._constellation.members[k].predict(self._states[k])
 
 
 def _width(answers: Sequence[Scores]) -> int | None:
     """The number of columns of a matrix of all these scores; None if no predictor restricts or has a matrix."""
-    matrices = [matrix for scores in answers if (matrix := matrix_of(scores)) is not None]
-    if matrices:
-        return int(matrices[0].shape[1])
-    rows = [row for scores in answers for row in scores.rows]
-    if not any(row.restricts for row in rows):
+    widths = [scores.width for scores in answers if scores.width is not None]
+    if widths:
+        return widths[0]
+    if not any(scores.restricts for scores in answers):
         return None
-    return 1 + max((max(row.tokens) for row in rows if len(row)), default=EOS)
+    return 1 + max((ends[1] for scores in answers if (ends := scores.ends())), default=EOS)
 
 
 def _for_all_tokens(scores: Scores, name: str, width: int | None) -> Scores:
@@ -319,13 +313,12 @@ def _for_all_tokens(scores: Scores, name: str, width: int | None) -> Scores:
 
     Raises SgdecError for a token outside of this width.
     """
-    if width is None or matrix_of(scores) is not None or not any(row.restricts for row in scores.rows):
+    if width is None or not scores.restricts:
         return scores
-    for row in scores.rows:
-        for token in (*row.candidates[:1], *row.candidates[-1:]):
-            if not 0 <= token < width:
-                raise not_in_vocabulary(name, token, width)
-    return Scores.dense(np.stack([row.filled(width) for row in scores.rows]))
+    for token in scores.ends() or ():
+        if not 0 <= token < width:
+            raise not_in_vocabulary(name, token, width)
+    return scores.for_all_tokens(width)
 
 
 def _padded(rows: Sequence[Floats], width: int) -> Floats:

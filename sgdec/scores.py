@@ -1,140 +1,34 @@
 """Scores of the next token, in rows that are dense or sparse, restricting or open.
 
-Predictors return these scores, and `sgdec.search.combining` combines them.
+Predictors return these scores. A search combines them without asking for their kind: each kind says what it can be
+asked (`Scores`), and those that can be added to a score for every token of the vocabulary add themselves (`Addable`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice, pairwise
-from typing import Any, final, overload
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from itertools import chain, islice, pairwise
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
 
+from sgdec import arrays
 from sgdec.arrays import FORBIDDEN as FORBIDDEN
+from sgdec.arrays import MORE, Flags, Floats, Ints
 from sgdec.arrays import Array as Array
-from sgdec.arrays import Flags, Floats, Ints
+from sgdec.sparse import FEW as FEW
+from sgdec.sparse import OpenRows, Wanted
+from sgdec.sparse import SparseRow as SparseRow
+from sgdec.sparse import TokenLists as TokenLists
+from sgdec.topk import top_tokens
 
-NO_TOKENS = np.zeros(0, np.int64), np.zeros(0)
-FEW = 64
-"""Up to this many tokens are looked up in plain Python, because the overhead of array calls would dominate."""
-
-
-@final
-class SparseRow:
-    """The scores of some tokens, and one ``default`` for every other token.
-
-    ``default = -inf`` makes the row *restricting*: only its tokens can follow. A finite default makes it *open*.
-
-    >>> row = SparseRow([5, 2], [-1.0, -0.5])
-    >>> row.restricts, row.get(5), row.get(7)
-    (True, -1.0, -inf)
-    """
-
-    __slots__ = ("_arrays", "_candidates", "_lookup", "default", "scores", "tokens")
-
-    def __init__(self, tokens: Sequence[int], scores: Sequence[float], default: float = FORBIDDEN) -> None:
-        """``tokens`` and ``scores`` are parallel sequences in any order; each token occurs once."""
-        self.tokens = tokens
-        self.scores = scores
-        self.default = default
-        self._candidates: Sequence[int] | None = None
-        self._lookup: dict[int, float] | None = None
-        self._arrays: tuple[Ints, Floats] | None = None
-
-    @property
-    def restricts(self) -> bool:
-        return self.default == FORBIDDEN
-
-    @property
-    def candidates(self) -> Sequence[int]:
-        """The listed tokens, ascending; ``tokens`` itself if it is a plain sorted sequence. Cached."""
-        if self._candidates is None:
-            plain = _plain(self.tokens)
-            ordered = sorted(plain)
-            self._candidates = plain if ordered == list(plain) else ordered
-        return self._candidates
-
-    @property
-    def lookup(self) -> Mapping[int, float]:
-        """The listed tokens with their scores. Cached."""
-        if self._lookup is None:
-            self._lookup = dict(zip(_plain(self.tokens), _plain(self.scores), strict=True))
-        return self._lookup
-
-    @property
-    def arrays(self) -> tuple[Ints, Floats]:
-        """The listed tokens ``[n]``, ascending, and their scores ``[n]``. Cached."""
-        if self._arrays is None and not len(self.tokens):
-            self._arrays = NO_TOKENS
-        elif self._arrays is None:
-            tokens = np.asarray(self.tokens, dtype=np.int64)
-            order = np.argsort(tokens, kind="stable")
-            self._arrays = tokens[order], np.asarray(self.scores, dtype=np.float64)[order]
-        return self._arrays
-
-    def at(self, tokens: Sequence[int]) -> Sequence[float]:
-        """The scores of these tokens; returned without a look-up if ``tokens`` is the listed sequence itself."""
-        if tokens is self.tokens and isinstance(self.scores, list):
-            return self.scores
-        if not len(self.tokens):
-            return [self.default] * len(tokens)
-        if len(tokens) <= FEW:
-            get, default = self.lookup.get, self.default
-            return [get(token, default) for token in tokens]
-        known, scores = self.arrays
-        wanted = np.asarray(tokens, dtype=np.int64)
-        place = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
-        found: list[float] = np.where(known[place] == wanted, scores[place], self.default).tolist()
-        return found
-
-    def filled(self, width: int) -> Floats:
-        """``[width]``: the scores of the tokens 0..width-1."""
-        values = np.full(width, self.default)
-        tokens, scores = self.arrays
-        inside = tokens < width
-        values[tokens[inside]] = scores[inside]
-        return values
-
-    def get(self, token: int) -> float:
-        """The score of one token."""
-        return self.lookup.get(token, self.default)
-
-    def __len__(self) -> int:
-        return len(self.tokens)
-
-    def __repr__(self) -> str:
-        return f"SparseRow({dict(self.lookup)}, default={self.default})"
-
-
-@final
-class TokenLists(Sequence[Sequence[int]]):
-    """Lists of tokens, one for each of R rows, as arrays; made into lists when they are read.
-
-    >>> lists = TokenLists(np.array([0, 2, 3]), np.array([5, 8, 6]))
-    >>> len(lists), lists[0], lists[1]
-    (2, [5, 8], [6])
-    """
-
-    def __init__(self, offsets: Ints, tokens: Ints) -> None:
-        """``offsets [R + 1]``: the first token of each row; ``tokens [n]``, ascending within a row."""
-        self.offsets = offsets
-        self.tokens = tokens
-        self._lists: list[list[int]] | None = None
-
-    @overload
-    def __getitem__(self, row: int) -> Sequence[int]: ...
-    @overload
-    def __getitem__(self, row: slice) -> Sequence[Sequence[int]]: ...
-    def __getitem__(self, row: int | slice) -> Sequence[int] | Sequence[Sequence[int]]:
-        if self._lists is None:
-            tokens = self.tokens.tolist()
-            self._lists = [tokens[begin:end] for begin, end in pairwise(self.offsets.tolist())]
-        return self._lists[row]
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
+UNASKED = SparseRow((), (), 0.0)
+"""The row of a prefix that does not consult the predictor."""
+Places = Sequence[int | None]
+"""For each node its row; None = it does not consult the predictor. A range = all rows, in order."""
 
 
 class Scores:
@@ -152,9 +46,10 @@ class Scores:
     (1, 4)
     """
 
-    __slots__ = ()
     values: Array | None = None
     """The matrix of dense scores; None for the other kinds."""
+    width: int | None = None
+    """The number of columns of a matrix, of scores or of marks; None if there is none."""
 
     def __new__(cls, values: Array | None = None, rows: Sequence[SparseRow] | None = None) -> Scores:
         """``Scores(values=matrix)`` is a `DenseScores`, ``Scores(rows=rows)`` a `SparseScores`."""
@@ -252,12 +147,117 @@ class Scores:
         """The number of prefixes."""
         raise NotImplementedError
 
+    # What a search asks. Each kind answers in its own way.
+
+    def row(self, place: int) -> SparseRow | None:
+        """The row at ``place`` as a list; None if it is dense."""
+        return self.rows[place]
+
+    def restricting(self, places: Places) -> TokenLists | list[SparseRow | None] | None:
+        """What these nodes are restricted to: for each the row that lists its tokens, or None; None = no node is.
+
+        As `TokenLists` if all nodes are, in arrays.
+        """
+        found = [None if place is None else self._restriction(place) for place in places]
+        return None if all(row is None for row in found) else found
+
+    def answer_to(self, candidates: Sequence[Sequence[int] | None]) -> Floats | None:
+        """The scores of these candidates of all nodes, ``[n]``, if they are at hand because they were asked for."""
+        return None
+
+    def of(self, wanted: Wanted, places: Places) -> Floats:
+        """The scores ``[n]`` of these tokens; ``places``: of ``wanted.nodes``; 0 if they do not consult it."""
+        rows = self.rows
+        found = [
+            [0.0] * len(tokens) if place is None else rows[place].at(tokens)
+            for place, tokens in zip(places, wanted.tokens, strict=True)
+        ]
+        return np.fromiter(chain.from_iterable(found), np.float64, len(wanted.token))
+
+    def taken(self, places: Places) -> Addable:
+        """The rows of these R nodes, none of which lists the only candidates; 0 for nodes that do not consult it."""
+        rows = self.rows
+        return SparseScores([UNASKED if place is None else rows[place] for place in places])
+
+    def shifted(self, by: Floats) -> Scores:
+        """The same scores, each row minus its number in ``by``, ``[rows]``."""
+        rows = zip(self.rows, by.tolist(), strict=True)
+        return SparseScores([row.shifted(less) for row, less in rows])
+
+    def favourites(self, places: Sequence[int], weights: Sequence[float]) -> list[tuple[int, float] | None]:
+        """For each of these rows the token with the best weighted score (ties: the lowest), and its own score.
+
+        None if a row prefers no token to all others. ``weights``: of the rows, not 0.
+        """
+        return [self.rows[place].favourite(weight) for place, weight in zip(places, weights, strict=True)]
+
+    @property
+    def restricts(self) -> bool:
+        """Whether a row lists the only candidates."""
+        return any(row.restricts for row in self.rows)
+
+    def ends(self) -> tuple[int, int] | None:
+        """The lowest and the highest token that rows list; None if they list none."""
+        tokens = [token for row in self.rows for token in (*row.candidates[:1], *row.candidates[-1:])]
+        return (min(tokens), max(tokens)) if tokens else None
+
+    def for_all_tokens(self, width: int) -> Scores:
+        """The same scores; if a row lists the only candidates, all rows as a matrix ``[rows, width]``."""
+        if not self.restricts:
+            return self
+        return DenseScores(np.stack([row.filled(width) for row in self.rows]))
+
+    def _restriction(self, place: int) -> SparseRow | None:
+        row = self.rows[place]
+        return row if row.restricts else None
+
+
+class Addable(Scores):
+    """Scores of R rows that can be added to a sum for all tokens, a matrix ``[R, V]``.
+
+    A sum is made in this order: all matrices, in their precision; all lists; then what only forbids, since it changes
+    no other sum.
+    """
+
+    only_forbids = False
+    """Whether all scores are 0 or -inf: a sum with them cannot overflow."""
+
+    @abstractmethod
+    def at(self, rows: Ints, tokens: Ints) -> Floats:
+        """The scores of tokens in these rows; both of one shape."""
+
+    @abstractmethod
+    def filled(self, width: int) -> Floats:
+        """All scores ``[R, width]``, in float64."""
+
+    @abstractmethod
+    def magnitudes(self, weights: Floats) -> Floats | float:
+        """``[R]``: the highest magnitude of the weighted scores; 0 if none is positive. ``weights [R]``."""
+
+    def add_matrix(self, total: Array | None, weights: Sequence[float | None]) -> Array | None:
+        """``total`` plus the weighted matrix, if there is one."""
+        return total
+
+    def add_lists(self, total: Array, factors: Floats) -> Array:
+        """A new matrix ``[R, V]``: ``total`` plus the lists times their ``factors [R, 1]``, if there are any."""
+        return total
+
+    def adds_exactly(self, weights: Sequence[float | None]) -> bool:
+        """Whether a sum with nothing else has no rounding errors."""
+        return False
+
+    def itemsize(self) -> int | None:
+        """The bytes of one score of its matrix, 0 on another device; None without a matrix."""
+        return None
+
+    def allowed(self, flags: Any, consulted: Flags) -> Any:
+        """These flags ``[R, V]``, with False for what is forbidden here. ``consulted [R, 1]``: rows that count."""
+        return flags
+
 
 @final
-class DenseScores(Scores):
+class DenseScores(Addable):
     """A score for every token of the vocabulary."""
-
-    __slots__ = ("values",)
 
     def __init__(self, values: Array) -> None:
         """``[rows, V]``, a NumPy array or a tensor, of floats."""
@@ -266,12 +266,71 @@ class DenseScores(Scores):
     def __len__(self) -> int:
         return int(self.values.shape[0])
 
+    @property
+    def width(self) -> int:  # type: ignore[override]
+        return int(self.values.shape[1])
+
+    def row(self, place: int) -> None:
+        return None
+
+    @property
+    def restricts(self) -> bool:
+        return False
+
+    def ends(self) -> None:
+        return None
+
+    def restricting(self, places: Places) -> None:
+        return None
+
+    def of(self, wanted: Wanted, places: Places) -> Floats:
+        return _picked(self.values, wanted, places).astype(np.float64)
+
+    def taken(self, places: Places) -> DenseScores:
+        if isinstance(places, range) or list(places) == list(range(len(self))):
+            return self
+        return DenseScores(arrays.rows(self.values, [place or 0 for place in places]))
+
+    def shifted(self, by: Floats) -> DenseScores:
+        values = self.values.astype(np.float64) if isinstance(self.values, np.ndarray) else self.values.double()
+        return DenseScores(values - arrays.like(values, by[:, None]))
+
+    def favourites(self, places: Sequence[int], weights: Sequence[float]) -> list[tuple[int, float] | None]:
+        values = arrays.rows(self.values, places)
+        tokens = top_tokens(arrays.weighted(values, weights), 1)[:, 0]
+        best = arrays.to_numpy(arrays.pick(values, np.arange(len(places)), tokens)).astype(np.float64)
+        pairs = zip(tokens.tolist(), best.tolist(), strict=True)
+        return [None if pair[1] == FORBIDDEN else pair for pair in pairs]
+
+    def at(self, rows: Ints, tokens: Ints) -> Floats:
+        picked = arrays.pick(self.values, rows.ravel(), tokens.ravel())
+        return arrays.to_numpy(picked).astype(np.float64).reshape(tokens.shape)
+
+    def filled(self, width: int) -> Floats:
+        return arrays.to_numpy(self.values).astype(np.float64)
+
+    def magnitudes(self, weights: Floats) -> Floats | float:
+        if weights.min() >= 0.0 and float(self.values.max()) <= 0.0:
+            return 0.0
+        return arrays.magnitudes(self.values) * np.abs(weights)
+
+    def add_matrix(self, total: Array | None, weights: Sequence[float | None]) -> Array:
+        scores = arrays.weighted(self.values, weights)
+        return scores if total is None else arrays.add(total, scores)
+
+    def adds_exactly(self, weights: Sequence[float | None]) -> bool:
+        return set(weights) <= {1.0, 0.0, None}
+
+    def itemsize(self) -> int:
+        return arrays.host_itemsize(self.values)
+
+    def allowed(self, flags: Any, consulted: Flags) -> Any:
+        return flags & ~(arrays.like(flags, consulted) & arrays.forbidden(self.values, flags))
+
 
 @final
-class SparseScores(Scores):
+class SparseScores(Addable):
     """Rows that list some tokens, and have one default for all others."""
-
-    __slots__ = ("_rows",)
 
     def __init__(self, rows: Sequence[SparseRow]) -> None:
         """One row per prefix."""
@@ -284,52 +343,129 @@ class SparseScores(Scores):
     def __len__(self) -> int:
         return len(self._rows)
 
+    @cached_property
+    def _open(self) -> OpenRows:
+        return OpenRows.of(self._rows)
+
+    @property
+    def only_forbids(self) -> bool:  # type: ignore[override]
+        return self._open.only_forbids
+
+    def at(self, rows: Ints, tokens: Ints) -> Floats:
+        return self._open.at(rows, tokens)
+
+    def filled(self, width: int) -> Floats:
+        return self._open.filled(width)
+
+    def magnitudes(self, weights: Floats) -> Floats:
+        return self._open.magnitudes() * np.abs(weights)
+
+    def add_lists(self, total: Array, factors: Floats) -> Array:
+        return self._open.added_to(total, factors)
+
+    def ends(self) -> tuple[int, int] | None:
+        tokens = self._open.token
+        return (int(tokens.min()), int(tokens.max())) if len(tokens) else None
+
+    def allowed(self, flags: Any, consulted: Flags) -> Any:
+        forbidden = self._open.score == FORBIDDEN
+        flags[self._open.row[forbidden], self._open.token[forbidden]] = False
+        return flags
+
+
+@final
+class AllowedScores(Addable):
+    """Rows that restrict, as marks. Their `SparseRow` objects are created when they are needed."""
+
+    only_forbids = True
+
+    def __init__(self, marks: Flags) -> None:
+        """``marks [rows, V]``: the tokens that can follow; all have score 0."""
+        self.marks = marks
+
+    def __len__(self) -> int:
+        return len(self.marks)
+
+    @property
+    def width(self) -> int:  # type: ignore[override]
+        return int(self.marks.shape[1])
+
+    @cached_property
+    def rows(self) -> list[SparseRow]:
+        tokens = [row.nonzero()[0].tolist() for row in self.marks]
+        return [SparseRow(listed, [0.0] * len(listed)) for listed in tokens]
+
+    def restricting(self, places: Places) -> None:
+        """Marks forbid a token by the score -inf; as lists, they would be long."""
+        return None
+
+    def of(self, wanted: Wanted, places: Places) -> Floats:
+        return np.where(_picked(self.marks, wanted, places, absent=True), 0.0, FORBIDDEN)
+
+    def taken(self, places: Places) -> AllowedScores:
+        marks = self.marks[[place or 0 for place in places]]
+        marks[[place is None for place in places]] = True
+        return AllowedScores(marks)
+
+    def shifted(self, by: Floats) -> DenseScores:
+        return DenseScores(np.where(self.marks, -by[:, None], FORBIDDEN))
+
+    def ends(self) -> None:
+        return None
+
+    def for_all_tokens(self, width: int) -> AllowedScores:
+        return self
+
+    def at(self, rows: Ints, tokens: Ints) -> Floats:
+        return np.where(self.marks[rows, tokens], 0.0, FORBIDDEN)
+
+    def filled(self, width: int) -> Floats:
+        return np.where(self.marks, 0.0, FORBIDDEN)
+
+    def magnitudes(self, weights: Floats) -> float:
+        return 0.0
+
+    def add_lists(self, total: Array, factors: Floats) -> Array:
+        return arrays.allowing(total, self.marks)
+
 
 @final
 class ListedScores(Scores):
     """Rows that restrict, as arrays. Their `SparseRow` objects are created when they are needed."""
 
-    __slots__ = ("_rows", "lists", "scores")
-
     def __init__(self, lists: TokenLists, scores: Floats) -> None:
         """``lists``: the tokens of each row; ``scores [n]``: theirs."""
         self.lists = lists
         self.scores = scores
-        self._rows: list[SparseRow] | None = None
-
-    @property
-    def rows(self) -> list[SparseRow]:
-        if self._rows is None:
-            scores, bounds = self.scores.tolist(), pairwise(self.lists.offsets.tolist())
-            self._rows = [
-                SparseRow(tokens, scores[begin:end]) for tokens, (begin, end) in zip(self.lists, bounds, strict=True)
-            ]
-        return self._rows
 
     def __len__(self) -> int:
         return len(self.lists)
 
-
-@final
-class AllowedScores(Scores):
-    """Rows that restrict, as marks. Their `SparseRow` objects are created when they are needed."""
-
-    __slots__ = ("_rows", "allowed")
-
-    def __init__(self, allowed: Flags) -> None:
-        """``allowed [rows, V]``: the tokens that can follow; all have score 0."""
-        self.allowed = allowed
-        self._rows: list[SparseRow] | None = None
-
-    @property
+    @cached_property
     def rows(self) -> list[SparseRow]:
-        if self._rows is None:
-            tokens = [row.nonzero()[0].tolist() for row in self.allowed]
-            self._rows = [SparseRow(listed, [0.0] * len(listed)) for listed in tokens]
-        return self._rows
+        scores, bounds = self.scores.tolist(), pairwise(self.lists.offsets.tolist())
+        return [
+            SparseRow(tokens, scores[begin:end])
+            for tokens, (begin, end) in zip(self.lists, bounds, strict=True)
+        ]
 
-    def __len__(self) -> int:
-        return len(self.allowed)
+    def restricting(self, places: Places) -> TokenLists | list[SparseRow | None] | None:
+        return self.lists if isinstance(places, range) and len(self) else super().restricting(places)
+
+    def of(self, wanted: Wanted, places: Places) -> Floats:
+        if wanted.token is self.lists.tokens:
+            return self.scores
+        if isinstance(places, range):
+            row = wanted.place
+        else:
+            row = np.array([-1 if place is None else place for place in places])[wanted.place]
+        found, place = self.lists.find(row * MORE + wanted.token)
+        scores = np.full(len(found), FORBIDDEN)
+        scores[found] = self.scores[place[found]]
+        return np.where(row < 0, 0.0, scores)
+
+    def shifted(self, by: Floats) -> ListedScores:
+        return ListedScores(self.lists, self.scores - by.repeat(np.diff(self.lists.offsets)))
 
 
 @final
@@ -339,37 +475,44 @@ class CandidateScores(Scores):
     They forbid a token only by the score -inf, so they never restrict. Their rows are created when they are needed.
     """
 
-    __slots__ = ("_rows", "asked", "flat")
-
     def __init__(self, asked: Sequence[Sequence[int] | None], flat: Floats) -> None:
         """``asked``: the candidates of each prefix, None = all tokens; ``flat [n]``: scores, row after row."""
         self.asked = asked
         self.flat = flat
-        self._rows: list[SparseRow] | None = None
-
-    @property
-    def rows(self) -> list[SparseRow]:
-        """One row per prefix; tokens outside the candidates have score 0."""
-        if self._rows is None:
-            left = iter(self.flat.tolist())
-            asked = (() if row is None else row for row in self.asked)
-            self._rows = [SparseRow(row, list(islice(left, len(row))), 0.0) for row in asked]
-        return self._rows
-
-    def answers(self, candidates: Sequence[Sequence[int] | None]) -> bool:
-        """Whether these are exactly the given candidates."""
-        if self.asked is candidates:
-            return True
-        return len(self.asked) == len(candidates) and all(map(_same, self.asked, candidates))
 
     def __len__(self) -> int:
         return len(self.asked)
 
+    @cached_property
+    def rows(self) -> list[SparseRow]:
+        """One row per prefix; tokens outside the candidates have score 0."""
+        left = iter(self.flat.tolist())
+        asked = (() if row is None else row for row in self.asked)
+        return [SparseRow(row, list(islice(left, len(row))), 0.0) for row in asked]
 
-def _plain(values: Sequence[Any]) -> Sequence[Any]:
-    """A sequence of Python numbers: an array or tensor is converted to a list."""
-    found: Sequence[Any] = values.tolist() if hasattr(values, "tolist") else values
-    return found
+    def restricting(self, places: Places) -> None:
+        return None
+
+    def answer_to(self, candidates: Sequence[Sequence[int] | None]) -> Floats | None:
+        same = len(self.asked) == len(candidates) and all(map(_same, self.asked, candidates))
+        return self.flat if self.asked is candidates or same else None
+
+    def shifted(self, by: Floats) -> CandidateScores:
+        counts = [0 if tokens is None else len(tokens) for tokens in self.asked]
+        return CandidateScores(self.asked, self.flat - by.repeat(counts))
+
+    def favourites(self, places: Sequence[int], weights: Sequence[float]) -> list[None]:  # type: ignore[override]
+        """Nothing is known about the tokens that it was not asked about."""
+        return [None] * len(places)
+
+
+def _picked(matrix: Array, wanted: Wanted, places: Places, absent: Any = 0.0) -> npt.NDArray[Any]:
+    """The cells ``[n]`` of these tokens, ``absent`` for nodes without a row."""
+    if isinstance(places, range):
+        return arrays.to_numpy(arrays.pick(matrix, wanted.place, wanted.token))
+    at = np.array([-1 if place is None else place for place in places])[wanted.place]
+    picked = arrays.to_numpy(arrays.pick(matrix, np.maximum(at, 0), wanted.token))
+    return np.where(at < 0, absent, picked)
 
 
 def _same(row: Sequence[int] | None, other: Sequence[int] | None) -> bool:

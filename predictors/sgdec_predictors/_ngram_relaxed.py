@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from sgdec import BOS
-from sgdec.arcs import MORE
-from sgdec.arrays import Floats, Ints
+from sgdec.arrays import MORE, Floats, Ints
 from sgdec.relaxations import Relaxation
 from sgdec_predictors._keyed import Keyed
 from sgdec_predictors._ngram_table import NgramTable

@@ -9,8 +9,8 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from sgdec import BOS, EOS, UNK
-from sgdec.arcs import DEAD, MORE, Automaton
-from sgdec.arrays import Floats, Ints
+from sgdec.arcs import DEAD, Automaton
+from sgdec.arrays import MORE, Floats, Ints
 from sgdec.protocol import FORBIDDEN, SparseRow
 from sgdec.relaxations import Constant, Relaxation
 from sgdec_predictors._keyed import Keyed

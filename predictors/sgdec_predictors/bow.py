@@ -25,8 +25,7 @@ from pydantic import Field
 
 import sgdec
 from sgdec import EOS, UNK, Context, Predictor, Scores, SgdecError, Source
-from sgdec.arcs import MORE
-from sgdec.arrays import Floats, Ints
+from sgdec.arrays import MORE, Floats, Ints
 from sgdec.errors import counted
 from sgdec.protocol import FORBIDDEN, Candidates
 from sgdec.relaxations import Relaxation

@@ -17,8 +17,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from sgdec.arcs import DEAD, MORE, Automaton, spread
-from sgdec.arrays import Ints
+from sgdec.arcs import DEAD, Automaton, spread
+from sgdec.arrays import MORE, Ints
 from sgdec.constraints.byte_automata import FAR, ByteAutomaton, distances
 from sgdec.constraints.spelling import Piece, Spelling
 from sgdec.context import EOS

@@ -29,13 +29,13 @@ from sgdec.search.answers import require_automaton
 from sgdec.search.bounds import bound_of
 from sgdec.search.checked_paths import TOGETHER, Claim, Claims, Path, Sentence
 from sgdec.search.claims import Here, Refuted, check_max_score, check_relaxation, check_subset, check_whole, exceeds
-from sgdec.search.columns import Wanted
 from sgdec.search.combining import Combined
 from sgdec.search.constellation import Constellation
 from sgdec.search.folding import DEAD_END, UNKNOWN, Folded, Folder
 from sgdec.search.node import Node
 from sgdec.search.relaxed import Relaxed, require_relaxation
 from sgdec.search.requests import Request
+from sgdec.sparse import Wanted
 
 ALL = 1 << 60
 """More than the tokens of any vocabulary."""

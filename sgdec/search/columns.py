@@ -4,50 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain
-from typing import NamedTuple
 
 import numpy as np
 
-from sgdec import arrays
-from sgdec.arcs import MORE
-from sgdec.arrays import Array, Flags, Floats, Ints
+from sgdec.arrays import Floats
 from sgdec.context import EOS
 from sgdec.errors import SgdecError, UsageError
 from sgdec.protocol import Candidates
-from sgdec.scores import (
-    FEW,
-    FORBIDDEN,
-    AllowedScores,
-    CandidateScores,
-    DenseScores,
-    ListedScores,
-    Scores,
-    SparseRow,
-    TokenLists,
-)
+from sgdec.scores import Places, Scores
+from sgdec.sparse import FEW, SparseRow, TokenLists, Wanted
 
 END_ONLY = SparseRow((EOS,), (0.0,))
 """At the length limit ``</s>`` is the only candidate, scored as usual."""
-
-
-class Wanted(NamedTuple):
-    """The tokens whose scores are needed, for several nodes, as flat arrays ``[n]`` in the order of the nodes."""
-
-    nodes: Sequence[int]
-    tokens: Sequence[Candidates]
-    token: Ints
-    place: Ints
-    """The position in ``nodes`` of each token's node."""
-
-    @classmethod
-    def of(cls, nodes: Sequence[int], tokens: Sequence[Candidates]) -> Wanted:
-        if isinstance(tokens, TokenLists):
-            counts = tokens.offsets[1:] - tokens.offsets[:-1]
-            return cls(nodes, tokens, tokens.tokens, np.arange(len(tokens)).repeat(counts))
-        lengths = np.fromiter(map(len, tokens), np.int64, len(nodes))
-        token = np.fromiter(chain.from_iterable(tokens), np.int64, lengths.sum())
-        return cls(nodes, tokens, token, np.repeat(np.arange(len(nodes)), lengths))
 
 
 @dataclass(frozen=True)
@@ -55,75 +23,33 @@ class Column:
     """One predictor's answer about a batch of nodes."""
 
     name: str
-    scores: Scores | None
-    """None if no node of the batch consults it."""
-    places: Sequence[int | None]
+    scores: Scores
+    places: Places
     """For each node its row in ``scores``; None = the node does not consult this predictor. A range = all do."""
     weights: Sequence[float | None]
     """For each node the weight of this predictor."""
 
-    @property
-    def width(self) -> int | None:
-        """The number of columns of its matrix, of scores or of marks; None if it has none."""
-        matrix = None if self.scores is None else matrix_of(self.scores)
-        return None if matrix is None else int(matrix.shape[1])
-
     def sparse_row(self, node: int) -> SparseRow | None:
         """The node's row if it is sparse; None if it is dense or the predictor is not consulted."""
         place = self.places[node]
-        if place is None or self.scores is None or isinstance(self.scores, DenseScores):
-            return None
-        return self.scores.rows[place]
-
-    def answer_to(self, candidates: Sequence[Candidates]) -> Floats | None:
-        """Its scores of these candidates of all nodes, ``[n]``; None unless it was asked for exactly these."""
-        if isinstance(self.scores, CandidateScores) and self.scores.answers(candidates):
-            return self.scores.flat
-        return None
+        return None if place is None else self.scores.row(place)
 
     def scores_of(self, wanted: Wanted) -> Floats:
         """Its unweighted scores of these tokens, ``[n]``; 0 for nodes that do not consult it.
 
         Raises SgdecError for a token that its matrix does not have.
         """
-        if self.scores is None:
-            return np.zeros(len(wanted.token))
-        places = [self.places[node] for node in wanted.nodes]
-        if isinstance(self.scores, ListedScores):
-            return self._of_listed(self.scores, wanted, places)
-        values = matrix_of(self.scores)
-        if values is None:
-            rows = self.scores.rows
-            found = [
-                [0.0] * len(tokens) if row is None else rows[row].at(tokens)
-                for row, tokens in zip(places, wanted.tokens, strict=True)
-            ]
-            return np.fromiter(chain.from_iterable(found), np.float64, len(wanted.token))
-        if wanted.token.max(initial=0) >= values.shape[1]:
+        width = self.scores.width
+        if width is not None and (highest := wanted.token.max(initial=0)) >= width:
             raise SgdecError(
-                f"token {wanted.token.max()} is outside the vocabulary of predictor {self.name!r} "
-                f"({values.shape[1]} tokens); lattice and model must share one target vocabulary."
+                f"token {highest} is outside the vocabulary of predictor {self.name!r} ({width} tokens); lattice and "
+                "model must share one target vocabulary."
             )
-        at = np.array([-1 if row is None else row for row in places])[wanted.place]
-        picked = arrays.to_numpy(arrays.pick(values, np.maximum(at, 0), wanted.token))
-        scores = np.where(picked, 0.0, FORBIDDEN) if picked.dtype == np.bool_ else picked.astype(np.float64)
-        return np.where(at < 0, 0.0, scores)
+        return self.scores.of(wanted, self.places_of(wanted.nodes))
 
-    @staticmethod
-    def _of_listed(scores: ListedScores, wanted: Wanted, places: Sequence[int | None]) -> Floats:
-        """The scores of these tokens in rows that are arrays."""
-        if wanted.token is scores.lists.tokens:
-            return scores.scores
-        row = np.array([-1 if place is None else place for place in places])[wanted.place]
-        found, place = _found(_keys(scores.lists), row * MORE + wanted.token)
-        of_token = np.full(len(found), FORBIDDEN)
-        of_token[found] = scores.scores[place[found]]
-        return np.where(row < 0, 0.0, of_token)
-
-
-def matrix_of(scores: Scores) -> Array | None:
-    """The matrix ``[rows, V]`` of dense scores, or of marks; None for other kinds."""
-    return scores.allowed if isinstance(scores, AllowedScores) else scores.values
+    def places_of(self, nodes: Sequence[int]) -> Places:
+        """The places of these nodes, which are all nodes if they are a range."""
+        return self.places if isinstance(nodes, range) else [self.places[node] for node in nodes]
 
 
 class Restrictions:
@@ -147,19 +73,17 @@ class Restrictions:
 
     def add(self, column: Column) -> bool:
         """Add the rows of a predictor that restrict; return whether there are any."""
-        scores = column.scores
-        if scores is None or isinstance(scores, (DenseScores, AllowedScores, CandidateScores)):
-            return False  # answers to candidates and marks never restrict: they forbid a token by the score -inf
-        if isinstance(scores, ListedScores) and isinstance(column.places, range):
-            self._lists.append(scores.lists)
-            return len(scores) > 0
-        rows, any_restricts = scores.rows, False
-        for found, place in zip(self._rows, column.places, strict=True):
-            if place is not None and rows[place].restricts:
-                found.append(rows[place])
-                any_restricts = True
-        self._arrays_only &= not any_restricts
-        return any_restricts
+        listed = column.scores.restricting(column.places)
+        if listed is None:
+            return False
+        if isinstance(listed, TokenLists):
+            self._lists.append(listed)
+            return True
+        for rows, row in zip(self._rows, listed, strict=True):
+            if row is not None:
+                rows.append(row)
+        self._arrays_only = False
+        return True
 
     def candidates(self) -> Sequence[Candidates | None]:
         """For each node the tokens that all of its rows list, ascending; None if no row restricts it."""
@@ -170,7 +94,7 @@ class Restrictions:
         if self._ending.any():
             kept &= (lists.tokens == EOS) | ~self._ending.repeat(lists.offsets[1:] - lists.offsets[:-1])
         for other in others:
-            kept &= _found(_keys(other), _keys(lists))[0]
+            kept &= other.find(lists.keys)[0]
         if not kept.all():
             offsets = np.append(0, np.cumsum(kept))[lists.offsets]
             lists = TokenLists(offsets, lists.tokens[kept])
@@ -179,18 +103,6 @@ class Restrictions:
         return [
             candidates_of([*rows, SparseRow(tokens, tokens)]) for rows, tokens in zip(self._rows, lists, strict=True)
         ]
-
-
-def _keys(lists: TokenLists) -> Ints:
-    """``[n]``: row * `MORE` + token, ascending."""
-    rows = np.arange(len(lists)).repeat(lists.offsets[1:] - lists.offsets[:-1])
-    return rows * MORE + lists.tokens
-
-
-def _found(keys: Ints, wanted: Ints) -> tuple[Flags, Ints]:
-    """Whether each wanted key is among the ascending ``keys``, and its place there."""
-    place = np.minimum(keys.searchsorted(wanted), len(keys) - 1)
-    return (keys[place] == wanted) if len(keys) else np.zeros(len(wanted), dtype=bool), place
 
 
 def agreed_width(widths: Iterable[tuple[str, int | None]], vocab_size: int | None) -> int | None:

@@ -19,13 +19,12 @@ import numpy.typing as npt
 
 from sgdec.arrays import Floats, Ints
 from sgdec.protocol import Candidates
-from sgdec.scores import TokenLists
 from sgdec.search.choosing import Choice
 from sgdec.search.columns import Column, agreed_width
 from sgdec.search.continuations import Block, Continuation
 from sgdec.search.dense import NARROW, DenseRows
 from sgdec.search.listed import ListedRows
-from sgdec.search.parts import Part
+from sgdec.sparse import TokenLists
 
 Found = TypeVar("Found")
 Rows: TypeAlias = DenseRows | ListedRows
@@ -46,7 +45,7 @@ class Combined:
 
         Raises UsageError if V is needed and unknown, or if a predictor's matrix does not have V columns.
         """
-        width = agreed_width([(column.name, column.width) for column in columns], vocab_size)
+        width = agreed_width([(column.name, column.scores.width) for column in columns], vocab_size)
         self.columns = columns
         self._candidates, self._width = candidates, width
         self._kinds: list[tuple[Sequence[int], Rows]] = []
@@ -61,8 +60,8 @@ class Combined:
             tokens = [tokens for tokens in candidates if tokens is not None]
             self._kinds.append((listed, ListedRows(columns, listed, tokens, vocab_size)))
         if dense:
-            parts = [Part.of(column, dense) for column in columns]
-            self._kinds.append((dense, DenseRows(parts, len(dense), width)))
+            every = range(len(candidates))
+            self._kinds.append((dense, DenseRows(columns, dense if listed else every, width)))
 
     @property
     def width(self) -> int | None:

@@ -39,8 +39,8 @@ def is_constraint(member: Member, root: State) -> bool:
         return False
     if ability(member.predictor, "progress") is not None:
         return True
-    scores = member.predict([root])
-    return scores.values is None and (scores.rows[0].restricts or FORBIDDEN in list(scores.rows[0].scores))
+    row = member.predict([root]).row(0)
+    return row is not None and (row.restricts or FORBIDDEN in list(row.scores))
 
 
 def allowed_output(

@@ -19,6 +19,7 @@ from sgdec.errors import UsageError
 from sgdec.lifting import lift
 from sgdec.protocol import BatchPredictor, Candidates, Predictor, Source, State, ability
 from sgdec.ranking import Coverage, Ranking, add_attention
+from sgdec.scores import SparseScores
 from sgdec.search.answers import attention_rows, bounds_given, require_hashable
 from sgdec.search.automata import JointAutomaton
 from sgdec.search.banks import advancing_of, progress_of, require_progress, with_progress
@@ -478,7 +479,7 @@ class Constellation:
             nodes = [nodes[i] for i in chosen]
             candidates = None if candidates is None else [candidates[i] for i in chosen]
         if not chosen:
-            return Column(name, None, places, weights)
+            return Column(name, SparseScores([]), places, weights)
         scores = self.members[k].predict(self.states(k, nodes), candidates)
         return Column(name, scores, places, weights)
 

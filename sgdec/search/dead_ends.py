@@ -11,9 +11,9 @@ from typing import TypeAlias
 from sgdec.context import EOS, Vocabulary
 from sgdec.errors import SgdecError
 from sgdec.protocol import FORBIDDEN
-from sgdec.scores import DenseScores, SparseRow
 from sgdec.search.constellation import Constellation
 from sgdec.search.node import Node
+from sgdec.sparse import SparseRow
 
 NAMED = 5
 """The number of tokens that are named."""
@@ -30,7 +30,7 @@ def dead_end(constellation: Constellation, node: Node, name_of: NameOf) -> str |
     except SgdecError:
         return None
     for column in columns:
-        row = None if isinstance(column.scores, DenseScores) else column.sparse_row(0)
+        row = column.sparse_row(0)
         said = None if row is None else _allowed(row, ending, name_of)
         if said is not None:
             found.append(f"{column.name} {said}")

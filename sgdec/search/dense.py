@@ -1,15 +1,15 @@
 """Combination for unrestricted rows: nodes that every token of the vocabulary can follow.
 
-R nodes, V tokens, K predictors. A predictor answers with a matrix ``[R, V]``, or with one default per row and a few
-tokens that differ from it. The combined scores are one weighted sum ``[R, V]``, in the precision and on the device of
-the scores. Only the best tokens of each row leave the device. Their scores are then looked up predictor by predictor
-and summed again in float64, so the ledger always adds up to the total.
+R nodes, V tokens, K predictors. The combined scores are one weighted sum ``[R, V]``, in the precision and on the
+device of the scores. Only the best tokens of each row leave the device. Their scores are then looked up predictor by
+predictor and summed again in float64, so the ledger always adds up to the total.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from typing import Any, NamedTuple
@@ -22,13 +22,13 @@ from sgdec.arrays import Array, Flags, Floats, Ints
 from sgdec.context import EOS
 from sgdec.errors import SgdecError, UsageError
 from sgdec.protocol import FORBIDDEN
+from sgdec.scores import Addable
 from sgdec.search.cells import best_cells
 from sgdec.search.choosing import Choice, Chosen, choose_cells, choose_in_groups
-from sgdec.search.columns import agreed_width, not_in_vocabulary
+from sgdec.search.columns import Column, not_in_vocabulary
 from sgdec.search.continuations import Block, Continuation
 from sgdec.search.faults import fault, first_fault
 from sgdec.search.memory import require_room
-from sgdec.search.parts import OpenRows, Part
 from sgdec.topk import top_tokens
 
 NARROW = 50
@@ -46,6 +46,50 @@ class Ranked(NamedTuple):
     """``[R, C, K]``: unweighted scores by predictor; 0 for a predictor that is not consulted."""
 
 
+@dataclass(frozen=True)
+class Term:
+    """One predictor's part in the sums of R rows."""
+
+    name: str
+    scores: Addable
+    weights: Sequence[float | None]
+    """``[R]``; None = this row does not consult the predictor."""
+
+    @classmethod
+    def of(cls, column: Column, nodes: Sequence[int]) -> Term:
+        """The part of a column that concerns these nodes of the batch; a range = all."""
+        if isinstance(nodes, range):
+            return cls(column.name, column.scores.taken(column.places), column.weights)
+        weights = [column.weights[node] for node in nodes]
+        return cls(column.name, column.scores.taken(column.places_of(nodes)), weights)
+
+    @cached_property
+    def factors(self) -> Floats:
+        """``[R, 1]``: its weights; 0 for rows that do not consult it."""
+        return np.array([weight or 0.0 for weight in self.weights])[:, None]
+
+    def factors_of(self, rows: Ints) -> Floats:
+        """Its weights in these rows; of a shape that broadcasts to theirs."""
+        same = len(set(self.weights)) == 1
+        factors: Floats = self.factors[0] if same else self.factors[rows, 0]
+        return factors
+
+    @cached_property
+    def consulted(self) -> Flags:
+        """``[R, 1]``: whether each row consults it."""
+        return np.array([weight is not None for weight in self.weights])[:, None]
+
+    def at(self, rows: Ints, tokens: Ints) -> Floats:
+        """Its unweighted scores of tokens in these rows, both of one shape; 0 for rows that do not consult it."""
+        found = self.scores.at(rows, tokens)
+        return found if None not in self.weights else np.where(self.consulted[rows, 0], found, 0.0)
+
+    def filled(self, width: int) -> Floats:
+        """All of its scores ``[R, width]``; 0 for rows that do not consult it."""
+        found = self.scores.filled(width)
+        return found if None not in self.weights else np.where(self.consulted, found, 0.0)
+
+
 class DenseRows:
     """The combined scores of R unrestricted nodes.
 
@@ -53,32 +97,28 @@ class DenseRows:
     overflows.
     """
 
-    def __init__(self, parts: Sequence[Part], rows: int, vocab_size: int | None) -> None:
-        """``parts``: one per predictor ``[K]``; ``rows``: R.
+    def __init__(self, columns: Sequence[Column], nodes: Sequence[int], width: int | None) -> None:
+        """``columns``: one per predictor ``[K]``; ``nodes``: R of their nodes, a range = all; ``width``: V.
 
-        Raises UsageError if widths differ or V is unknown, SgdecError for a token outside 0..V-1.
+        Raises UsageError if V is unknown, SgdecError for a token outside 0..V-1.
         """
-        width = agreed_width([(part.name, part.width) for part in parts], vocab_size)
         if width is None:
             raise UsageError(
                 "no predictor restricts the next token, and the number of target tokens is unknown; "
                 "give --vocab-size, or add a model or a lattice."
             )
-        self.shape = rows, width
-        self._parts = parts
-        self._adding = [part for part in parts if part.answer is not None and part.mask is None]
-        """The parts that change sums."""
-        self._matrix_is_exact = not self._adding or (
-            len(self._adding) == 1
-            and self._adding[0].matrix is not None
-            and set(self._adding[0].weights) <= {1.0, 0.0, None}
-        )
+        self.shape = len(nodes), width
+        self._terms = [Term.of(column, nodes) for column in columns]
+        self._masks = [term for term in self._terms if term.scores.only_forbids]
+        self._adding = [term for term in self._terms if not term.scores.only_forbids]
+        """The terms that change sums."""
+        exact = [term.scores.adds_exactly(term.weights) for term in self._adding]
+        self._matrix_is_exact = exact in ([], [True])
         """Whether the matrix has no rounding errors, because it comes from one predictor."""
-        for part in parts:
-            if isinstance(part.answer, OpenRows) and len(part.answer.token):
-                for token in (int(part.answer.token.min()), int(part.answer.token.max())):
-                    if not 0 <= token < width:
-                        raise not_in_vocabulary(part.name, token, width)
+        for term in self._terms:
+            for token in term.scores.ends() or ():
+                if not 0 <= token < width:
+                    raise not_in_vocabulary(term.name, token, width)
 
     def top(self, limit: int) -> Ints:
         """The tokens with the highest combined scores: ``[R, min(limit, V)]``, best first (ties: lower token)."""
@@ -93,18 +133,18 @@ class DenseRows:
 
     def scored(self, rows: Ints, tokens: Ints) -> tuple[Floats, Floats]:
         """The combined scores of tokens in these rows, both of one shape; and by predictor, ``[..., K]``."""
-        ledger = np.empty((*tokens.shape, len(self._parts)))
-        for k, part in enumerate(self._parts):
-            ledger[..., k] = part.scores_of(rows, tokens)
+        ledger = np.empty((*tokens.shape, len(self._terms)))
+        for k, term in enumerate(self._terms):
+            ledger[..., k] = term.at(rows, tokens)
 
         def add_up() -> Floats:
             scores = np.zeros(tokens.shape)
-            for k, part in enumerate(self._parts):
-                scores += arrays.weigh(ledger[..., k], part.factors_of(rows))
+            for k, term in enumerate(self._terms):
+                scores += arrays.weigh(ledger[..., k], term.factors_of(rows))
             return scores
 
         def refuse(scores: Floats) -> None:
-            wrong = first_fault(scores.ravel(), [ledger[..., k].ravel() for k in range(len(self._parts))])
+            wrong = first_fault(scores.ravel(), [ledger[..., k].ravel() for k in range(len(self._terms))])
             if wrong is not None:
                 raise self._fault(int(rows.ravel()[wrong]), int(tokens.ravel()[wrong]))
 
@@ -200,7 +240,7 @@ class DenseRows:
         """For each row its ``limit`` best continuations; forbidden tokens are left out."""
         tokens, scores, ledger = self.ranked(self.top(limit))
         size = tokens.shape[1]
-        by_predictor = zip(*(ledger[:, :, k].ravel().tolist() for k in range(len(self._parts))), strict=True)
+        by_predictor = zip(*(ledger[:, :, k].ravel().tolist() for k in range(len(self._terms))), strict=True)
         flat = list(zip(tokens.ravel().tolist(), scores.ravel().tolist(), by_predictor, strict=True))
         kept = (scores != FORBIDDEN).sum(axis=1).tolist()
         return [flat[row * size : row * size + n] for row, n in enumerate(kept)]
@@ -251,23 +291,22 @@ class DenseRows:
     def _fault(self, row: int, token: int) -> SgdecError:
         """The error for a wrong sum at a token."""
         at = np.array([row]), np.array([token])
-        scores = [part.scores_of(*at).item() for part in self._parts]
-        return fault(token, [part.name for part in self._parts], [part.weights[row] for part in self._parts], scores)
+        scores = [term.at(*at).item() for term in self._terms]
+        return fault(token, [term.name for term in self._terms], [term.weights[row] for term in self._terms], scores)
 
     @cached_property
     def _matrix(self) -> Array:
         """``[R, V]``: the combined scores."""
-        matrices = [part.matrix for part in self._adding if part.matrix is not None]
-        is_one = len(self._adding) == len(matrices) == 1 and set(self._adding[0].weights) == {1.0}
-        if not is_one or any(part.mask for part in self._parts):
-            self._require_room(max(map(arrays.host_itemsize, matrices), default=8))
-        return self._masked(matrices[0] if is_one else arrays.checked(self._add_up, self._refuse_overflow))
+        is_one = self._matrix_is_exact and [set(term.weights) for term in self._adding] == [{1.0}]
+        if not is_one or self._masks:
+            sizes = [size for term in self._adding if (size := term.scores.itemsize()) is not None]
+            self._require_room(max(sizes, default=8))
+        return self._masked(self._add_up() if is_one else arrays.checked(self._add_up, self._refuse_overflow))
 
     def _masked(self, total: Array) -> Array:
         """Sums without the tokens that masks forbid. The sums have been checked, which would have found each -inf."""
-        for part in self._parts:
-            if part.mask is not None:
-                total = part.mask.added_to(total, part.factors)
+        for term in self._masks:
+            total = term.scores.add_lists(total, term.factors)
         return total
 
     def _require_room(self, itemsize: int) -> None:
@@ -278,15 +317,12 @@ class DenseRows:
     def _add_up(self) -> Array:
         """The sum without masks."""
         total: Array | None = None
-        for part in self._adding:
-            if part.matrix is not None:
-                scores = arrays.weighted(part.matrix, part.weights)
-                total = scores if total is None else arrays.add(total, scores)
+        for term in self._adding:
+            total = term.scores.add_matrix(total, term.weights)
         if total is None:
             total = np.zeros(self.shape)
-        for part in self._adding:
-            if part.open_rows is not None:
-                total = part.open_rows.added_to(total, part.factors)
+        for term in self._adding:
+            total = term.scores.add_lists(total, term.factors)
         return total
 
     @cached_property
@@ -295,15 +331,15 @@ class DenseRows:
         if self._matrix_is_exact:
             return 0.0
         precision = arrays.precision(self._matrix)
-        return 2 * len(self._parts) * precision
+        return 2 * len(self._terms) * precision
 
     @cached_property
     def _beside(self) -> Floats:
         """``[R]``: the highest magnitude of terms in the sums of a row that can have the other sign."""
         beside = np.zeros(self.shape[0])
         if not self._matrix_is_exact:
-            for part in self._parts:
-                beside += part.of_either_sign(self.shape[0])
+            for term in self._terms:
+                beside += term.scores.magnitudes(term.factors[:, 0])
         return beside
 
     @cached_property
@@ -315,8 +351,8 @@ class DenseRows:
 
         def add_up() -> Floats:
             total = np.zeros(self.shape)
-            for part in self._adding:
-                total += arrays.weigh(part.filled(self.shape), part.factors)
+            for term in self._adding:
+                total += arrays.weigh(term.filled(self.shape[1]), term.factors)
             return total
 
         return self._masked(arrays.checked(add_up, self._refuse_overflow))
@@ -324,12 +360,8 @@ class DenseRows:
     def _refuse_overflow(self, total: Any) -> None:
         """Raise SgdecError if a sum ``[R, V]`` is NaN or infinite although no predictor forbids the token."""
         wrong = arrays.infinite(total)  # [R, V]
-        for part in self._adding:
-            if part.open_rows is not None:
-                forbidden = part.open_rows.score == FORBIDDEN
-                wrong[part.open_rows.row[forbidden], part.open_rows.token[forbidden]] = False
-            if part.matrix is not None:
-                wrong &= ~(arrays.like(wrong, part.consulted) & arrays.forbidden(part.matrix, wrong))
+        for term in self._adding:
+            wrong = term.scores.allowed(wrong, term.consulted)
         places = np.argwhere(arrays.to_numpy(wrong))
         if len(places):
             row, token = places[0].tolist()

@@ -21,11 +21,11 @@ from sgdec import arrays
 from sgdec.arrays import Floats, Ints
 from sgdec.errors import SgdecError
 from sgdec.protocol import FORBIDDEN, Candidates
-from sgdec.scores import FEW, TokenLists
 from sgdec.search.choosing import Choice, choose_in_groups, choose_rows
-from sgdec.search.columns import Column, Wanted, not_in_vocabulary, outside
+from sgdec.search.columns import Column, not_in_vocabulary, outside
 from sgdec.search.continuations import Block, Continuation, best_first
 from sgdec.search.faults import fault, first_fault, forbids
+from sgdec.sparse import FEW, TokenLists, Wanted
 
 
 class ListedRows:
@@ -44,7 +44,7 @@ class ListedRows:
         self._columns = columns
         self._nodes = nodes
         self._tokens = tokens
-        self._sparse = all(column.width is None for column in columns)
+        self._sparse = all(column.scores.width is None for column in columns)
         if isinstance(tokens, TokenLists):
             every = tokens.tokens
             if every.min(initial=0) >= 0 and (vocab_size is None or every.max(initial=-1) < vocab_size):
@@ -128,7 +128,7 @@ class ListedRows:
     @cached_property
     def _answers(self) -> list[Floats]:
         """For each of K predictors its unweighted scores ``[n]`` of all candidates."""
-        answers = [column.answer_to(self._tokens) for column in self._columns]
+        answers = [column.scores.answer_to(self._tokens) for column in self._columns]
         return [
             column.scores_of(self._all) if answer is None else answer
             for column, answer in zip(self._columns, answers, strict=True)

@@ -11,16 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from sgdec import arrays
 from sgdec.protocol import FORBIDDEN, Source
-from sgdec.scores import CandidateScores, DenseScores, SparseRow
-from sgdec.search.columns import Column, Wanted
+from sgdec.search.columns import Column
 from sgdec.search.combining import Combined
 from sgdec.search.listing import TextOf
 from sgdec.search.node import Node
 from sgdec.search.outcome import Outcome
 from sgdec.search.recording import Recorder, Seen
-from sgdec.topk import top_tokens
+from sgdec.sparse import Wanted
 from sgdec.trace.records import Alone, Batch, SentenceTrace, Tracing
 
 Asking = Callable[[str, Sequence[Node]], Sequence[Mapping[str, Any]]]
@@ -88,7 +86,7 @@ def favourites(columns: Sequence[Column], places: Sequence[int]) -> list[tuple[A
     tokens = [sorted({found[0] for found in row if found is not None}) for row in zip(*chosen, strict=True)]
     wanted = Wanted.of(places, tokens)
     starts = np.concatenate([[0], np.cumsum([len(row) for row in tokens])]).tolist()
-    forbids = [_forbids(column, wanted) for column in columns]
+    forbids = [(column.scores_of(wanted) == FORBIDDEN).tolist() for column in columns]
     found: list[tuple[Alone | None, ...]] = []
     for start, row, of_node in zip(starts, tokens, zip(*chosen, strict=True), strict=False):
         by = {token: tuple(k for k, flags in enumerate(forbids) if flags[start + i]) for i, token in enumerate(row)}
@@ -99,46 +97,14 @@ def favourites(columns: Sequence[Column], places: Sequence[int]) -> list[tuple[A
 def _favourites(column: Column, places: Sequence[int]) -> list[tuple[int, float] | None]:
     """The token with the best weighted score in each of these nodes' rows (ties: the lowest), and its own score."""
     weighted = [(column.places[place], column.weights[place]) for place in places]
-    rows = [(row, weight) for row, weight in weighted if row is not None and weight]
-    scores = column.scores
-    if scores is None or isinstance(scores, CandidateScores) or not rows:
+    asked = [(row, weight) for row, weight in weighted if row is not None and weight]
+    if not asked:
         return [None] * len(places)
-    if not isinstance(scores, DenseScores):
-        return [_best(scores.rows[row], weight) if row is not None and weight else None for row, weight in weighted]
-    values: Any = arrays.rows(scores.values, [row for row, _ in rows])
-    tokens = top_tokens(arrays.weighted(values, [weight for _, weight in rows]), 1)[:, 0]
-    best = arrays.to_numpy(arrays.pick(values, np.arange(len(rows)), tokens)).astype(np.float64)
-    found = iter(zip(tokens.tolist(), best.tolist(), strict=True))
-    pairs = [next(found) if row is not None and weight else None for row, weight in weighted]
-    return [None if pair is None or pair[1] == FORBIDDEN else pair for pair in pairs]
+    found = iter(column.scores.favourites(*map(list, zip(*asked, strict=True))))
+    return [next(found) if row is not None and weight else None for row, weight in weighted]
 
 
 def _finite(row: Any) -> tuple[float, ...] | None:
     """A row of attention; None if one of its numbers is NaN or infinite, which only a coverage penalty refuses."""
     found = np.asarray(row, np.float64).ravel()
     return tuple(found.tolist()) if np.isfinite(found).all() else None
-
-
-def _best(row: SparseRow, weight: float) -> tuple[int, float] | None:
-    """The listed token with the best weighted score, if that is better than the default of all others."""
-    tokens, scores = row.arrays
-    possible = scores > FORBIDDEN
-    if not possible.any():
-        return None
-    weighted = np.where(possible, weight * np.where(possible, scores, 0.0), FORBIDDEN)
-    place = int(weighted.argmax())
-    others = FORBIDDEN if row.default == FORBIDDEN else weight * row.default
-    return (int(tokens[place]), float(scores[place])) if weighted[place] > others else None
-
-
-def _forbids(column: Column, wanted: Wanted) -> Sequence[bool]:
-    """``[n]``: whether the predictor forbids these tokens. Answers to candidates say nothing about other tokens."""
-    if isinstance(column.scores, CandidateScores):
-        rows = [column.sparse_row(node) for node in wanted.nodes]
-        return [
-            row is not None and row.lookup.get(token, 0.0) == FORBIDDEN
-            for row, tokens in zip(rows, wanted.tokens, strict=True)
-            for token in tokens
-        ]
-    forbidden: list[bool] = (column.scores_of(wanted) == FORBIDDEN).tolist()
-    return forbidden

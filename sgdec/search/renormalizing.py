@@ -20,13 +20,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from sgdec import arrays
 from sgdec.arrays import Floats
 from sgdec.errors import UsageError
 from sgdec.protocol import FORBIDDEN, BatchPredictor, Candidates
-from sgdec.scores import AllowedScores, CandidateScores, DenseScores, ListedScores, Scores, SparseRow
-from sgdec.search.columns import Column, Wanted, agreed_width
-from sgdec.search.parts import NO_MATRIX, Part
+from sgdec.scores import Scores
+from sgdec.search.columns import Column, agreed_width
+from sgdec.search.dense import Term
+from sgdec.sparse import Wanted
 from sgdec.wrapping import Wrapper
 
 
@@ -94,48 +94,24 @@ def _of_lists(
 
 def _of_all(column: Column, others: Sequence[Column], nodes: Sequence[int], vocab_size: int | None) -> Floats:
     columns = (column, *others)
-    width = agreed_width([(each.name, each.width) for each in columns], vocab_size)
+    width = agreed_width([(each.name, each.scores.width) for each in columns], vocab_size)
     if width is None:
         raise UsageError(
             f"{column.name}.renormalize sums over all target tokens, and their number is unknown: give --vocab-size, "
             "or --tokenizer."
         )
-    shape = (len(nodes), width)
-    scores = Part.of(column, nodes).filled(shape)
-    for part in (Part.of(other, nodes) for other in others):
-        if isinstance(part.answer, NO_MATRIX):
-            scores = np.asarray(part.answer.added_to(scores, np.zeros((len(nodes), 1))))
-        elif part.answer is not None:
-            scores = np.where(part.filled(shape) == FORBIDDEN, FORBIDDEN, scores)
+    scores, *forbidding = [Term.of(each, nodes).filled(width) for each in columns]
+    for other in forbidding:
+        scores = np.where(other == FORBIDDEN, FORBIDDEN, scores)
     highest = scores.max(axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray(highest + np.log(np.exp(scores - highest[:, None]).sum(axis=1)))
 
 
-def _shifted(column: Column, sums: Floats) -> Scores | None:
+def _shifted(column: Column, sums: Floats) -> Scores:
     """The scores, each row minus the sum of its node."""
-    scores = column.scores
-    if scores is None:
-        return None
-    shift = np.zeros(len(scores))
+    shift = np.zeros(len(column.scores))
     for place, total in zip(column.places, sums.tolist(), strict=True):
         if place is not None:
             shift[place] = total
-    if isinstance(scores, DenseScores):
-        values = scores.values
-        values = values.astype(np.float64) if isinstance(values, np.ndarray) else values.double()
-        return DenseScores(values - arrays.like(values, shift[:, None]))
-    if isinstance(scores, AllowedScores):
-        return DenseScores(np.where(scores.allowed, -shift[:, None], FORBIDDEN))
-    if isinstance(scores, ListedScores):
-        return ListedScores(scores.lists, scores.scores - shift.repeat(np.diff(scores.lists.offsets)))
-    if isinstance(scores, CandidateScores):
-        counts = [0 if tokens is None else len(tokens) for tokens in scores.asked]
-        return CandidateScores(scores.asked, scores.flat - shift.repeat(counts))
-    rows = zip(scores.rows, shift.tolist(), strict=True)
-    return Scores(rows=[_shifted_row(row, by) for row, by in rows])
-
-
-def _shifted_row(row: SparseRow, by: float) -> SparseRow:
-    tokens, scores = row.arrays
-    return SparseRow(tokens.tolist(), (scores - by).tolist(), row.default - by)
+    return column.scores.shifted(shift)

@@ -20,7 +20,6 @@ from sgdec.search.combining import Combined
 from sgdec.search.constellation import Constellation
 from sgdec.search.dense import DenseRows
 from sgdec.search.node import Node
-from sgdec.search.parts import OpenRows, Part
 from sgdec.search.requests import Request, answer
 from sgdec.search.space import SearchSpace
 from sgdec.topk import BLOCK
@@ -201,14 +200,14 @@ def test_the_best_cells_of_a_matrix_are_found_in_blocks(seed: int, as_tensor: bo
     before = -rng.integers(0, 5, count) * float(rng.choice([1.0, 0.1, 33.3]))
     choice = random_choice(rng, 8)
     ending = (rng.random(3) < 0.2)[groups]
-    parts = []
+    columns = []
     for scores, weight in zip(values, weights, strict=True):
         answered = scores
         if as_tensor:
             torch = pytest.importorskip("torch")
             answered = torch.from_numpy(scores)
-        parts.append(Part("p", answered, [weight] * count))
-    found = DenseRows(parts, count, size).chosen(groups, before, choice, ending)
+        columns.append(Column("p", DenseScores(answered), range(count), [weight] * count))
+    found = DenseRows(columns, range(count), size).chosen(groups, before, choice, ending)
     expected = []
     for group in range(int(groups[-1]) + 1):
         (rows,) = np.nonzero(groups == group)
@@ -228,9 +227,9 @@ def test_a_sum_that_cancels_is_decided_in_float64() -> None:
     other[0, wins] += np.array([0.0, -2.0, 2.0], np.float32) * np.float32(fine)
     exact = values.astype(np.float64) * 0.7 + other.astype(np.float64) * 0.7
     order = np.lexsort((np.arange(size), -exact[0]))
-    parts = [Part("a", values, [0.7]), Part("b", other, [0.7])]
+    columns = [Column(name, DenseScores(each), range(1), [0.7]) for name, each in (("a", values), ("b", other))]
     for count in (1, 2, 3):
-        found = DenseRows(parts, 1, size).chosen(np.zeros(1, np.int64), np.zeros(1), Choice(count, count))
+        found = DenseRows(columns, range(1), size).chosen(np.zeros(1, np.int64), np.zeros(1), Choice(count, count))
         assert found.token.tolist() == order[:count].tolist()
 
 
@@ -244,8 +243,8 @@ def test_sums_of_single_precision_that_nearly_cancel_are_decided_in_float64(seed
     exact = sum(each.astype(np.float64) for each in values)
     order = np.lexsort((np.arange(size), -exact[0]))
     order = order[order != EOS]
-    parts = [Part("p", each, [1.0]) for each in values]
-    found = DenseRows(parts, 1, size).chosen(np.zeros(1, np.int64), np.zeros(1), Choice(2, 2))
+    columns = [Column("p", DenseScores(each), range(1), [1.0]) for each in values]
+    found = DenseRows(columns, range(1), size).chosen(np.zeros(1, np.int64), np.zeros(1), Choice(2, 2))
     assert found.token[found.token != EOS].tolist() == order[:2].tolist()
 
 
@@ -276,7 +275,7 @@ def test_a_score_that_is_no_number_is_found_wherever_it_stands(bad: float) -> No
         for token in {0, EOS, size - 1, size // 2}:
             values = np.full((3, size), -1.0)
             values[1, token] = bad
-            rows = DenseRows([Part("broken", values, [1.0] * 3)], 3, size)
+            rows = DenseRows([Column("broken", DenseScores(values), range(3), [1.0] * 3)], range(3), size)
             with pytest.raises(Exception, match="broken"):
                 rows.chosen(np.zeros(3, np.int64), np.zeros(3), Choice(2, 2))
 
@@ -299,9 +298,12 @@ def test_listed_and_open_rows_of_one_beam_are_chosen_from_together() -> None:
 def test_defaults_with_exceptions_are_part_of_the_sum() -> None:
     size = 3 * BLOCK
     scores = -np.arange(size, dtype=np.float32)[None].repeat(2, axis=0)
-    rows = OpenRows.of([SparseRow([100], [200.0], default=0.0), None])
-    parts = [Part("a", scores, [1.0, 1.0]), Part("b", rows, [1.0, None])]
-    found = DenseRows(parts, 2, size).chosen(np.array([0, 0]), np.zeros(2), Choice(3, 3))
+    listed = Scores.sparse([100], [200.0], default=0.0)
+    columns = [
+        Column("a", DenseScores(scores), range(2), [1.0, 1.0]),
+        Column("b", listed, [0, None], [1.0, None]),
+    ]
+    found = DenseRows(columns, range(2), size).chosen(np.array([0, 0]), np.zeros(2), Choice(3, 3))
     assert list(zip(found.row.tolist(), found.token.tolist(), strict=True)) == [(0, 100), (0, 0), (1, 0)]
     assert found.total.tolist() == [100.0, 0.0, 0.0]
 

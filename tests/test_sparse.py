@@ -14,7 +14,7 @@ import torch
 from sgdec import arrays
 from sgdec.protocol import FORBIDDEN
 from sgdec.scores import SparseRow
-from sgdec.search.parts import OpenRows
+from sgdec.sparse import OpenRows
 
 ROWS, V = 3, 7
 KINDS: dict[str, Callable[[Any], Any]] = {
