@@ -42,3 +42,17 @@ def counted(number: int, noun: str) -> str:
     ('1 sentence', '10,000 trials')
     """
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def described(found: object) -> str:
+    """The type of an object, and its shape if it has one, for messages about unexpected return values.
+
+    >>> described(None), described({}), described([1.0])
+    ('None', 'a dict', 'a list')
+    """
+    if found is None:
+        return "None"
+    name = type(found).__name__
+    article = "an" if name[0].lower() in "aeiou" else "a"
+    shape = getattr(found, "shape", None)
+    return f"{article} {name}" + (f" of shape {list(shape)}" if shape is not None else "")

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple, final
 
 from sgdec.derived import Derived, DerivedRelaxation
+from sgdec.errors import described
 from sgdec.plugins.surface import require_sound, require_sound_traits
 from sgdec.protocol import ABILITIES, BatchPredictor, Candidates, Predictor, Scores, Source, State, ability
 from sgdec.relaxations import Relaxation
@@ -90,8 +91,6 @@ def lift(predictor: Predictor | BatchPredictor) -> BatchPredictor:
 
 def _one_row(found: object, verb: str) -> Scores:
     """Return ``found``; raise WrongAnswer, with the expected value, unless it is `Scores` of one row."""
-    from sgdec.search.answers import described
-
     if not isinstance(found, Scores):
         raise WrongAnswer(
             f"{verb} returned {described(found)}; expected Scores: Scores.dense(array) of all V tokens, "
@@ -106,8 +105,6 @@ def _one_row(found: object, verb: str) -> Scores:
 
 def _one_state(found: Any, verb: str) -> State:
     """The state in a list of one; raise WrongAnswer, with the expected value, for anything else."""
-    from sgdec.search.answers import described
-
     if not hasattr(found, "__len__") or len(found) != 1:
         returned = f"{len(found)} items" if hasattr(found, "__len__") else described(found)
         raise WrongAnswer(f"{verb} returned {returned} for one prefix; expected a list of one state.")

@@ -35,7 +35,8 @@ from sgdec.scores import UNASKED, Scores, SparseScores
 from sgdec.search.answers import attention_rows
 from sgdec.search.banks import advancing_of, progress_of, with_progress
 from sgdec.search.choosing import Choice, Chosen, choose_rows
-from sgdec.search.columns import Column, agreed_width, not_in_vocabulary
+from sgdec.search.columns import Column, not_in_vocabulary
+from sgdec.search.combining import agreed_width
 from sgdec.search.dense import DenseRows, Ranked
 from sgdec.search.faults import fault
 from sgdec.search.node import Node

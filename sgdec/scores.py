@@ -19,6 +19,7 @@ from sgdec import arrays
 from sgdec.arrays import FORBIDDEN as FORBIDDEN
 from sgdec.arrays import MORE, Flags, Floats, Ints
 from sgdec.arrays import Array as Array
+from sgdec.errors import SgdecError, described
 from sgdec.sparse import FEW as FEW
 from sgdec.sparse import OpenRows, Wanted
 from sgdec.sparse import SparseRow as SparseRow
@@ -504,6 +505,19 @@ class CandidateScores(Scores):
     def favourites(self, places: Sequence[int], weights: Sequence[float]) -> list[None]:  # type: ignore[override]
         """Nothing is known about the tokens that it was not asked about."""
         return [None] * len(places)
+
+
+def require_scores(name: str, found: object, rows: int) -> None:
+    """Raise SgdecError unless predictor ``name`` returned `Scores` with this number of rows, one per state."""
+    if not isinstance(found, Scores):
+        raise SgdecError(
+            f"predictor {name!r}: predict_batch returned {described(found)}; expected Scores, such as "
+            "Scores.dense(array) with an array [rows, V]."
+        )
+    if len(found) != rows:
+        raise SgdecError(f"predictor {name!r}: predict_batch returned {len(found)} rows for {rows} states.")
+    if getattr(found.values, "requires_grad", False):
+        raise SgdecError(f"predictor {name!r}: its scores require gradients; compute them under torch.no_grad().")
 
 
 def _picked(matrix: Array, wanted: Wanted, places: Places, absent: Any = 0.0) -> npt.NDArray[Any]:

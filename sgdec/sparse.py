@@ -167,14 +167,15 @@ class Wanted(NamedTuple):
     """Tokens whose scores are needed, of several nodes, as flat arrays ``[n]`` in the order of the nodes."""
 
     nodes: Sequence[int]
+    """Their positions in a batch; a range = all of it."""
     tokens: Sequence[Sequence[int]]
+    """Of each node."""
     token: Ints
     place: Ints
     """The position in ``nodes`` of each token's node."""
 
     @classmethod
     def of(cls, nodes: Sequence[int], tokens: Sequence[Sequence[int]]) -> Wanted:
-        """``nodes``: their positions in a batch; ``tokens``: of each node."""
         if isinstance(tokens, TokenLists):
             counts = tokens.offsets[1:] - tokens.offsets[:-1]
             return cls(nodes, tokens, tokens.tokens, np.arange(len(tokens)).repeat(counts))

@@ -17,21 +17,7 @@ import numpy.typing as npt
 from sgdec.arcs import Automaton
 from sgdec.arrays import Floats
 from sgdec.context import EOS
-from sgdec.errors import SgdecError
-from sgdec.protocol import Scores
-
-
-def require_scores(name: str, found: object, rows: int) -> None:
-    """Raise SgdecError unless predictor ``name`` returned `Scores` with this number of rows, one per state."""
-    if not isinstance(found, Scores):
-        raise SgdecError(
-            f"predictor {name!r}: predict_batch returned {described(found)}; expected Scores, such as "
-            "Scores.dense(array) with an array [rows, V]."
-        )
-    if len(found) != rows:
-        raise SgdecError(f"predictor {name!r}: predict_batch returned {len(found)} rows for {rows} states.")
-    if found.values is not None and getattr(found.values, "requires_grad", False):
-        raise SgdecError(f"predictor {name!r}: its scores require gradients; compute them under torch.no_grad().")
+from sgdec.errors import SgdecError, described
 
 
 def require_one_each(name: str, method: str, found: Any, expected: int) -> None:
@@ -134,17 +120,3 @@ def attention_rows(name: str, found: Sequence[Any]) -> list[Floats]:
     if not all(np.isfinite(row).all() for row in rows):
         raise SgdecError(f"predictor {name!r} gave attention that is NaN or infinite; its model is broken.")
     return rows
-
-
-def described(found: object) -> str:
-    """The type of an object, and its shape if it has one, for messages about unexpected return values.
-
-    >>> described(None), described({}), described([1.0])
-    ('None', 'a dict', 'a list')
-    """
-    if found is None:
-        return "None"
-    name = type(found).__name__
-    article = "an" if name[0].lower() in "aeiou" else "a"
-    shape = getattr(found, "shape", None)
-    return f"{article} {name}" + (f" of shape {list(shape)}" if shape is not None else "")

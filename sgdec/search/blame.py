@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterator
-from types import FrameType, TracebackType
+from types import FrameType
 
 from sgdec.errors import SgdecError, one_line
 from sgdec.search.memory import is_out_of_memory, ran_out
@@ -38,31 +38,6 @@ def blamed(name: str, predictor: object, error: Exception) -> Exception:
     fault = PredictorFault(f"predictor {name!r}: {said(error, *packages(predictor))}")
     fault.__cause__ = error
     return fault
-
-
-class blaming:
-    """Context manager that turns exceptions, except `SgdecError`, into a `PredictorFault` of predictor ``name``.
-
-    >>> with blaming("mine", object()):
-    ...     {}[3]
-    Traceback (most recent call last):
-    sgdec.search.blame.PredictorFault: predictor 'mine': KeyError: 3 (<doctest sgdec.search.blame.blaming[0]>, line 2)
-    """
-
-    __slots__ = ("_name", "_predictor")
-
-    def __init__(self, name: str, predictor: object) -> None:
-        self._name = name
-        self._predictor = predictor
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if isinstance(error, Exception) and (found := blamed(self._name, self._predictor, error)) is not error:
-            raise found from found.__cause__
 
 
 def told(error: Exception, decoder: str | None = None) -> str:

@@ -18,7 +18,7 @@ from sgdec.arrays import Flags, Floats, Ints
 from sgdec.context import EOS
 from sgdec.protocol import FORBIDDEN
 from sgdec.search.continuations import Continuation
-from sgdec.search.memory import require_room
+from sgdec.search.memory import FREE, require_room
 
 CHILD_BYTES = 400
 """The memory that a child of one predictor takes at least, as a continuation and then as a node."""
@@ -75,7 +75,8 @@ class Chosen(NamedTuple):
 
         Raises SgdecError if objects of all these children cannot fit into memory.
         """
-        require_room(len(self.row), CHILD_BYTES, "the", "children of beams")
+        if len(self.row) * CHILD_BYTES > FREE:
+            require_room(len(self.row), CHILD_BYTES, "the", "children of beams")
         found: list[list[Continuation]] = [[] for _ in range(rows)]
         ledgers = map(tuple, self.ledger.tolist())
         children = zip(self.token.tolist(), self.score.tolist(), ledgers, strict=True)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from sgdec.arrays import Floats
 from sgdec.context import EOS
-from sgdec.errors import SgdecError, UsageError
+from sgdec.errors import SgdecError
 from sgdec.protocol import Candidates
 from sgdec.scores import Places, Scores
 from sgdec.sparse import FEW, SparseRow, TokenLists, Wanted
@@ -45,11 +45,8 @@ class Column:
                 f"token {highest} is outside the vocabulary of predictor {self.name!r} ({width} tokens); lattice and "
                 "model must share one target vocabulary."
             )
-        return self.scores.of(wanted, self.places_of(wanted.nodes))
-
-    def places_of(self, nodes: Sequence[int]) -> Places:
-        """The places of these nodes, which are all nodes if they are a range."""
-        return self.places if isinstance(nodes, range) else [self.places[node] for node in nodes]
+        every = isinstance(wanted.nodes, range)
+        return self.scores.of(wanted, self.places if every else [self.places[node] for node in wanted.nodes])
 
 
 class Restrictions:
@@ -103,22 +100,6 @@ class Restrictions:
         return [
             candidates_of([*rows, SparseRow(tokens, tokens)]) for rows, tokens in zip(self._rows, lists, strict=True)
         ]
-
-
-def agreed_width(widths: Iterable[tuple[str, int | None]], vocab_size: int | None) -> int | None:
-    """V, the number of target tokens, or None if it is unknown.
-
-    ``widths``: for each predictor its name and the width of its matrix, None if it has none. Raises UsageError if
-    widths differ from each other or from ``vocab_size``.
-    """
-    for name, width in widths:
-        if width is not None and vocab_size is not None and width != vocab_size:
-            raise UsageError(
-                f"predictor {name!r} scores {width} tokens, but the vocabulary has {vocab_size}; all predictors must "
-                "share one target vocabulary."
-            )
-        vocab_size = vocab_size if width is None else width
-    return vocab_size
 
 
 def outside(tokens: Candidates, vocab_size: int | None) -> int | None:

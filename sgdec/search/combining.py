@@ -1,4 +1,4 @@
-"""Combination of the scores of several predictors: candidates, combined scores, and the best continuations.
+"""Combination of the scores of several predictors: candidates, combined scores, the best continuations, and children.
 
 One `Column` holds one predictor's answer about a batch of nodes. The candidates of a node are the intersection of
 the tokens that restricting rows list, or the whole vocabulary if no row restricts. Each of the two cases has its own
@@ -10,20 +10,25 @@ is not None. A score of -inf forbids the token, whatever the weight.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from sgdec.arrays import Floats, Ints
+from sgdec.arrays import FORBIDDEN, Floats, Ints
+from sgdec.errors import UsageError
 from sgdec.protocol import Candidates
+from sgdec.ranking import Coverage
+from sgdec.search import lazily
 from sgdec.search.choosing import Choice
-from sgdec.search.columns import Column, agreed_width
-from sgdec.search.continuations import Block, Continuation
+from sgdec.search.columns import Column
+from sgdec.search.continuations import Block, Continuation, best_first
 from sgdec.search.dense import NARROW, DenseRows
 from sgdec.search.listed import ListedRows
+from sgdec.search.node import Node, require_finite
+from sgdec.search.sampling import Draw, draw
 from sgdec.sparse import TokenLists
 
 Found = TypeVar("Found")
@@ -158,3 +163,121 @@ class Combined:
     def _at(self) -> dict[int, tuple[Rows, int]]:
         """For each node its rows, and its position among them."""
         return {node: (rows, place) for nodes, rows in self._kinds for place, node in enumerate(nodes)}
+
+
+class ScoredRows:
+    """The children of a batch of nodes. Raises SgdecError if a total overflows, and what `Combined` raises."""
+
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        combined: Combined,
+        coverage: Sequence[Coverage],
+        names: Sequence[str],
+        combine: Callable[[Sequence[Node]], Combined],
+    ) -> None:
+        """``combined``: the scores of these nodes. ``coverage``: for each node that of its children, () = none.
+
+        ``combine``: computes the scores again, for iterators that are read after they have been freed.
+        """
+        self._nodes = nodes
+        self._combined = combined
+        self._coverage = coverage
+        self._names = names
+        self._combine = combine
+
+    def children(self, limits: Sequence[int | None], above: Sequence[float]) -> list[Iterator[Node]]:
+        """For each node its children with totals > ``above``, best total first (ties: lower token), as they are read.
+
+        ``limits``: for each node the most children; None = all.
+        """
+        most = max((limit for limit in limits if limit is not None), default=None)
+        best = [] if most is None else self._combined.best_blocks(most)
+        blocks = self._combined.blocks(lazily.FIRST_BLOCK) if None in limits else []
+        families: list[Iterator[Node]] = []
+        for i, (node, limit, least) in enumerate(zip(self._nodes, limits, above, strict=True)):
+            cover, names = self._coverage[i], self._names
+            if limit is None:
+                families.append(lazily.children(node, blocks[i], self._later(i), cover, least, names))
+            else:
+                families.append(lazily.best_children(node, best[i].first(limit), cover, least, names))
+        return families
+
+    def best(self, beam_of: Sequence[int], choice: Choice) -> list[list[Node]]:
+        """For each node its children that are among the best of its beam, best first.
+
+        ``beam_of``: the beam of each node, ascending. Can be called again for another choice.
+        """
+        before = [node.total for node in self._nodes]
+        return self._made(self._combined.best_together(beam_of, before, choice))
+
+    def besides(self, families: Sequence[Sequence[Node]], tokens: Sequence[Sequence[int]]) -> list[list[Node]]:
+        """For each node its best child, and those with given tokens, best first; ``families``: what `best` returned.
+
+        A child that is there too is the same object.
+        """
+        each_best, given = self._combined.best(1), self._combined.of_tokens(tokens)
+        wanted = [
+            sorted({each[0]: each for each in (*best, *others)}.values(), key=best_first)
+            for best, others in zip(each_best, given, strict=True)
+        ]
+        listed = [{child.last: child for child in family} for family in families]
+        return [
+            [known.get(child.last, child) for child in family]
+            for known, family in zip(listed, self._made(wanted), strict=True)
+        ]
+
+    def with_tokens(self, tokens: Sequence[Sequence[int]]) -> list[list[Node]]:
+        """For each node its children with these tokens; those that cannot follow are left out."""
+        return self._made(self._combined.of_tokens(tokens))
+
+    def draw(self, draws: Sequence[Draw]) -> list[Node | None]:
+        """One child of each node, drawn at random; None if a node has no child."""
+        children: list[Node | None] = []
+        for place, (node, drawn) in enumerate(zip(self._nodes, draws, strict=True)):
+            tokens, scores = self._combined.distribution(place)
+            if not len(tokens) or np.max(scores) == FORBIDDEN:
+                children.append(None)
+                continue
+            token = draw(tokens, scores, drawn, sentence=node.source.id, step=node.length)
+            children += node.children([self._combined.continuation(place, token)], self._coverage[place])
+        for child in children:
+            require_finite([] if child is None else [child], self._names)
+        return children
+
+    def _later(self, place: int) -> lazily.BlockAfter:
+        """For the node at ``place``: from the scores that ranked its first block, or computed again without them."""
+        combined = self._combined
+
+        def block_after(node: Node, given: npt.NDArray[np.int32], size: int) -> Block:
+            nonlocal combined, place
+            if combined.forgotten:
+                combined, place = self._combine([node]), 0
+            return combined.block_after(place, given, size)
+
+        return block_after
+
+    def _made(self, found: Sequence[Sequence[Continuation]]) -> list[list[Node]]:
+        families = [
+            node.children(continuations, cover) if continuations else []
+            for node, continuations, cover in zip(self._nodes, found, self._coverage, strict=True)
+        ]
+        for family in families:
+            require_finite(family, self._names)
+        return families
+
+
+def agreed_width(widths: Iterable[tuple[str, int | None]], vocab_size: int | None) -> int | None:
+    """V, the number of target tokens, or None if it is unknown.
+
+    ``widths``: for each predictor its name and the width of its matrix, None if it has none. Raises UsageError if
+    widths differ from each other or from ``vocab_size``.
+    """
+    for name, width in widths:
+        if width is not None and vocab_size is not None and width != vocab_size:
+            raise UsageError(
+                f"predictor {name!r} scores {width} tokens, but the vocabulary has {vocab_size}; all predictors must "
+                "share one target vocabulary."
+            )
+        vocab_size = vocab_size if width is None else width
+    return vocab_size

@@ -26,9 +26,8 @@ from sgdec.search.banks import advancing_of, progress_of, require_progress, with
 from sgdec.search.bounds import Bounds, bound_of, max_score
 from sgdec.search.choosing import Choice
 from sgdec.search.columns import Column, Restrictions
-from sgdec.search.combining import Combined
+from sgdec.search.combining import Combined, ScoredRows
 from sgdec.search.completing import Constraint, allowed_output, is_constraint
-from sgdec.search.consuming import states_of
 from sgdec.search.distinct import until_distinct
 from sgdec.search.folding import BoundsUsed, Folding, Products
 from sgdec.search.member import Member
@@ -38,7 +37,6 @@ from sgdec.search.product import Product
 from sgdec.search.renormalizing import Renormalized, renormalized
 from sgdec.search.requests import Offer, Question, Request
 from sgdec.search.sampling import Draw
-from sgdec.search.scored import ScoredRows
 from sgdec.settings import BoundsKind
 
 KEPT = 64
@@ -180,18 +178,17 @@ class Constellation:
         ``beam_of``: the beam of each node, ascending. ``distinct``: enough children that ``choice.size`` open ones of
         each beam have different `keys` under this ranking, or all that are offered. Raises the same errors.
         """
-
-        def families(best: Callable[[Choice], list[list[Node]]]) -> list[list[Node]]:
-            if distinct is None:
-                return best(choice)
-            return until_distinct(beam_of, choice, best, partial(self.keys, ranking=distinct))
-
         automaton = None if coverage or banks else self._automaton_of(nodes)
         if automaton is not None:
-            return [Offer(family, []) for family in families(partial(automaton.best, nodes, beam_of))]
-        rows = self._scored(nodes, coverage)
-        best = families(partial(rows.best, beam_of))
-        return list(map(Offer, best, rows.besides(best, self.advancing(nodes)) if banks else [[] for _ in nodes]))
+            best = partial(automaton.best, nodes, beam_of)
+        else:
+            rows = self._scored(nodes, coverage)
+            best = partial(rows.best, beam_of)
+        if distinct is None:
+            families = best(choice)
+        else:
+            families = until_distinct(beam_of, choice, best, partial(self.keys, ranking=distinct))
+        return list(map(Offer, families, rows.besides(families, self.advancing(nodes)) if banks else repeat([])))
 
     def _draw(self, nodes: Sequence[Node], draws: Sequence[Draw], coverage: bool) -> list[Node | None]:
         """One child of each node, drawn at random; None if a node has no child. Raises the same errors."""
@@ -250,7 +247,7 @@ class Constellation:
 
     def observed(self, nodes: Sequence[Node]) -> Combined:
         """`combine` for a search that expands these nodes: recorded if they are traced."""
-        if not self.observer.follows(nodes):
+        if not (self.observer.recorders and self.observer.follows(nodes)):
             return self.combine(nodes)
         began = time.perf_counter()
         combined = self.combine(nodes)
@@ -267,8 +264,9 @@ class Constellation:
             before.forget()
         columns: dict[int, Column] = {}
         restrictions = Restrictions(len(nodes))
-        ending = [node.length == node.source.max_length for node in nodes]
-        if not self.renormalized:
+        families = [node.family for node in nodes]
+        ending = [family.length == family.source.max_length for family in families]
+        if not self.renormalized and True in ending:
             restrictions.end(ending)
         for k in self._first:
             columns[k] = self._ask(k, nodes, None)
@@ -287,7 +285,8 @@ class Constellation:
                 columns[k] = self._ask(k, nodes, None)
                 restrictions.add(columns[k])
             candidates = restrictions.candidates()
-        combined = Combined([columns[k] for k in range(len(self.members))], candidates, self.vocab_size)
+        in_order = list(map(columns.__getitem__, range(len(self.members))))
+        combined = Combined(in_order, candidates, self.vocab_size)
         self._combined = ref(combined)
         return combined
 
@@ -311,7 +310,7 @@ class Constellation:
 
     def states(self, k: int, nodes: Sequence[Node]) -> list[State]:
         """Predictor k's states for these nodes; it first consumes the tokens that it has not consumed yet."""
-        return states_of(self.members[k], k, nodes)
+        return self.members[k].states(k, nodes)
 
     def bounds(self, nodes: Sequence[Node]) -> list[float]:
         """For each node an upper bound on what its continuations can still add; 0 for finished nodes.
@@ -451,7 +450,7 @@ class Constellation:
 
     def _automaton_of(self, nodes: Sequence[Node]) -> JointAutomaton | None:
         """The joint automaton if it covers these nodes and none of them is traced, else None."""
-        if self.automaton is None or self.observer.follows(nodes):
+        if self.automaton is None or (self.observer.recorders and self.observer.follows(nodes)):
             return None
         return self.automaton if self.automaton.covers(nodes) else None
 
@@ -469,7 +468,7 @@ class Constellation:
     def _ask(self, k: int, nodes: Sequence[Node], candidates: Sequence[Candidates | None] | None) -> Column:
         """Predictor k's answer about these nodes, or about ``candidates`` of each node if these are given."""
         name = self.members[k].name
-        weights = [node.weights[k] for node in nodes]
+        weights = [node.family.weights[k] for node in nodes]
         chosen: Sequence[int] = range(len(nodes))
         places: Sequence[int | None] = chosen
         if None in weights:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from typing import Any, NamedTuple
@@ -28,7 +27,7 @@ from sgdec.search.choosing import Choice, Chosen, choose_cells, choose_in_groups
 from sgdec.search.columns import Column, not_in_vocabulary
 from sgdec.search.continuations import Block, Continuation
 from sgdec.search.faults import fault, first_fault
-from sgdec.search.memory import require_room
+from sgdec.search.memory import FREE, require_room
 from sgdec.topk import top_tokens
 
 NARROW = 50
@@ -46,8 +45,7 @@ class Ranked(NamedTuple):
     """``[R, C, K]``: unweighted scores by predictor; 0 for a predictor that is not consulted."""
 
 
-@dataclass(frozen=True)
-class Term:
+class Term(NamedTuple):
     """One predictor's part in the sums of R rows."""
 
     name: str
@@ -55,18 +53,17 @@ class Term:
     weights: Sequence[float | None]
     """``[R]``; None = this row does not consult the predictor."""
 
+    factors: Floats
+    """``[R, 1]``: the weights; 0 for rows that do not consult it."""
+
     @classmethod
     def of(cls, column: Column, nodes: Sequence[int]) -> Term:
         """The part of a column that concerns these nodes of the batch; a range = all."""
-        if isinstance(nodes, range):
-            return cls(column.name, column.scores.taken(column.places), column.weights)
-        weights = [column.weights[node] for node in nodes]
-        return cls(column.name, column.scores.taken(column.places_of(nodes)), weights)
-
-    @cached_property
-    def factors(self) -> Floats:
-        """``[R, 1]``: its weights; 0 for rows that do not consult it."""
-        return np.array([weight or 0.0 for weight in self.weights])[:, None]
+        every = isinstance(nodes, range)
+        weights = column.weights if every else [column.weights[node] for node in nodes]
+        factors = np.array([weight or 0.0 for weight in weights])[:, None]
+        places = column.places if every else [column.places[node] for node in nodes]
+        return cls(column.name, column.scores.taken(places), weights, factors)
 
     def factors_of(self, rows: Ints) -> Floats:
         """Its weights in these rows; of a shape that broadcasts to theirs."""
@@ -74,15 +71,10 @@ class Term:
         factors: Floats = self.factors[0] if same else self.factors[rows, 0]
         return factors
 
-    @cached_property
+    @property
     def consulted(self) -> Flags:
         """``[R, 1]``: whether each row consults it."""
         return np.array([weight is not None for weight in self.weights])[:, None]
-
-    def at(self, rows: Ints, tokens: Ints) -> Floats:
-        """Its unweighted scores of tokens in these rows, both of one shape; 0 for rows that do not consult it."""
-        found = self.scores.at(rows, tokens)
-        return found if None not in self.weights else np.where(self.consulted[rows, 0], found, 0.0)
 
     def filled(self, width: int) -> Floats:
         """All of its scores ``[R, width]``; 0 for rows that do not consult it."""
@@ -133,14 +125,14 @@ class DenseRows:
 
     def scored(self, rows: Ints, tokens: Ints) -> tuple[Floats, Floats]:
         """The combined scores of tokens in these rows, both of one shape; and by predictor, ``[..., K]``."""
-        ledger = np.empty((*tokens.shape, len(self._terms)))
-        for k, term in enumerate(self._terms):
-            ledger[..., k] = term.at(rows, tokens)
+        ledger = self._ledger(rows, tokens)
+
+        factors = [term.factors_of(rows) for term in self._terms]
 
         def add_up() -> Floats:
             scores = np.zeros(tokens.shape)
-            for k, term in enumerate(self._terms):
-                scores += arrays.weigh(ledger[..., k], term.factors_of(rows))
+            for k, factor in enumerate(factors):
+                scores += arrays.weigh(ledger[..., k], factor)
             return scores
 
         def refuse(scores: Floats) -> None:
@@ -152,6 +144,14 @@ class DenseRows:
         if not scores.max(initial=FORBIDDEN) < math.inf:  # NaN or inf
             refuse(scores)
         return scores, ledger
+
+    def _ledger(self, rows: Ints, tokens: Ints) -> Floats:
+        """The unweighted scores of tokens in these rows, both of one shape, by predictor: ``[..., K]``."""
+        ledger = np.empty((*tokens.shape, len(self._terms)))
+        for k, term in enumerate(self._terms):
+            found = term.scores.at(rows, tokens)
+            ledger[..., k] = found if None not in term.weights else np.where(term.consulted[rows, 0], found, 0.0)
+        return ledger
 
     @np.errstate(over="ignore", invalid="ignore")
     def chosen(self, groups: Ints, before: Floats, choice: Choice, ending: Flags | None = None) -> Chosen:
@@ -190,6 +190,8 @@ class DenseRows:
             more = self._cells(np.concatenate([at_row, open_rows[found]]), np.concatenate([tokens, token]), before)
             cells = more if cells is None else Chosen.joined([cells, more]).without_repeats()
             places, cut_now, opened = choose_cells(cells, groups, choice, end_is_offered)
+            if not cut_now:
+                return cells.at(places)
             # A row with more cells than it may offer has taken places of other rows of its beam: search these again.
             newly = cut_now - cut
             short = {int(groups[row]) for row in newly if opened[groups[row]] < choice.size}
@@ -290,15 +292,14 @@ class DenseRows:
 
     def _fault(self, row: int, token: int) -> SgdecError:
         """The error for a wrong sum at a token."""
-        at = np.array([row]), np.array([token])
-        scores = [term.at(*at).item() for term in self._terms]
+        scores = self._ledger(np.array([row]), np.array([token]))[0].tolist()
         return fault(token, [term.name for term in self._terms], [term.weights[row] for term in self._terms], scores)
 
     @cached_property
     def _matrix(self) -> Array:
         """``[R, V]``: the combined scores."""
         is_one = self._matrix_is_exact and [set(term.weights) for term in self._adding] == [{1.0}]
-        if not is_one or self._masks:
+        if (not is_one or self._masks) and self.shape[0] * self.shape[1] * 8 > FREE:
             sizes = [size for term in self._adding if (size := term.scores.itemsize()) is not None]
             self._require_room(max(sizes, default=8))
         return self._masked(self._add_up() if is_one else arrays.checked(self._add_up, self._refuse_overflow))

@@ -15,15 +15,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import takewhile
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from sgdec.protocol import FORBIDDEN
 from sgdec.ranking import Coverage
-from sgdec.search.combining import Combined
 from sgdec.search.continuations import PIECE, Block
 from sgdec.search.node import Node, require_finite_after
 
@@ -33,28 +32,16 @@ GROWTH = 8
 """Each later block is this many times as long as all earlier blocks together."""
 
 
-@dataclass
-class Job:
-    """The combined scores that ranked a node's first block; computed again if they have been freed."""
-
-    combine: Callable[[Sequence[Node]], Combined]
-    combined: Combined
-    place: int
-    """The node's position in ``combined``."""
-
-    def block_after(self, node: Node, given: npt.NDArray[np.int32], size: int) -> Block:
-        """The ``size`` best continuations of the node, without the tokens ``given``."""
-        if self.combined.forgotten:
-            self.combined, self.place = self.combine([node]), 0
-        return self.combined.block_after(self.place, given, size)
+BlockAfter: TypeAlias = Callable[[Node, npt.NDArray[np.int32], int], Block]
+"""Returns the best continuations of a node, without the given tokens, at most this many."""
 
 
 def children(
-    node: Node, first: Block, job: Job, coverage: Coverage, above: float, names: Sequence[str]
+    node: Node, first: Block, block_after: BlockAfter, coverage: Coverage, above: float, names: Sequence[str]
 ) -> Iterator[Node]:
     """The children of a node with totals > ``above``, best first (ties: lower token).
 
-    ``first``: the block of the best continuations; ``job``: provides the later blocks; ``names``: the predictors'
+    ``first``: the block of the best continuations; ``block_after``: for the later ones; ``names``: the predictors'
     names, for errors. Raises SgdecError if a total overflows, when that child is reached.
     """
     block, given, lowest = first, np.zeros(0, np.int32), math.inf
@@ -74,7 +61,7 @@ def children(
         if not block.more:
             return
         given = np.concatenate([given, block.tokens()])
-        block = job.block_after(node, given, GROWTH * len(given))
+        block = block_after(node, given, GROWTH * len(given))
 
 
 def best_children(

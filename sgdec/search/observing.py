@@ -29,7 +29,7 @@ class Observer:
     """The recorders of the sentences that are traced."""
 
     def __init__(self) -> None:
-        self._recorders: dict[int, tuple[Source, Recorder]] = {}
+        self.recorders: dict[int, tuple[Source, Recorder]] = {}
         """By identity of the source. Each root has its own; it is kept here, so that its identity is not reused."""
         self._children = 0
         self._batches = 0
@@ -37,28 +37,28 @@ class Observer:
     def begin(self, root: Node, tracing: Tracing) -> Recorder:
         """Trace the search from this root from now on; forget what was traced of it before."""
         recorder = Recorder(root.source, tracing, root.weights)
-        self._recorders[id(root.source)] = root.source, recorder
+        self.recorders[id(root.source)] = root.source, recorder
         self._children = tracing.children
         return recorder
 
     def end(self, root: Node, outcome: Outcome, text_of: TextOf | None = None) -> SentenceTrace | None:
         """The trace of a search that has ended; None if it was not traced. ``text_of``: as in `Recorder.finish`."""
-        found = self._recorders.pop(id(root.source), None)
+        found = self.recorders.pop(id(root.source), None)
         return None if found is None else found[1].finish(outcome, text_of)
 
     def forget(self, root: Node) -> None:
         """End without a trace."""
-        self._recorders.pop(id(root.source), None)
+        self.recorders.pop(id(root.source), None)
 
     def follows(self, nodes: Sequence[Node]) -> bool:
         """Whether one of these nodes belongs to a sentence that is traced."""
-        return bool(self._recorders) and any(id(node.source) in self._recorders for node in nodes)
+        return bool(self.recorders) and any(id(node.source) in self.recorders for node in nodes)
 
     def see(self, nodes: Sequence[Node], combined: Combined, seconds: float, ask: Asking) -> None:
         """Record that these nodes are expanded. ``seconds``: what the predictors took for it."""
         self._batches += 1
         batch = Batch(self._batches, len(nodes), seconds)
-        places = [place for place, node in enumerate(nodes) if id(node.source) in self._recorders]
+        places = [place for place, node in enumerate(nodes) if id(node.source) in self.recorders]
         traced = [nodes[place] for place in places]
         best = combined.best_rows(self._children)
         alone = favourites(combined.columns, places)
@@ -71,7 +71,7 @@ class Observer:
                 {name: found for name, row in rows.items() if (found := _finite(row))},
                 {name: str(said) for name, said in here.items() if said is not None},
             )
-            self._recorders[id(node.source)][1].expanded(node, seen, batch)
+            self.recorders[id(node.source)][1].expanded(node, seen, batch)
 
 
 def favourites(columns: Sequence[Column], places: Sequence[int]) -> list[tuple[Alone | None, ...]]:

@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from sgdec.arrays import Flags, Floats, Ints
-from sgdec.errors import SgdecError
+from sgdec.errors import SgdecError, described
 from sgdec.protocol import FORBIDDEN, State
 from sgdec.relaxations import Relaxation
-from sgdec.search.answers import described, require_array, require_one_each
+from sgdec.search.answers import require_array, require_one_each
 from sgdec.search.blame import blamed
 
 IMPOSSIBLE = -1

@@ -6,9 +6,8 @@ import math
 from typing import Any
 
 from sgdec.decoder import BatchDecoder, Decoder
-from sgdec.errors import SgdecError
+from sgdec.errors import SgdecError, described
 from sgdec.protocol import Hypothesis, Result
-from sgdec.search.answers import described
 
 
 def require_result(decoder: Decoder, found: object) -> Result:

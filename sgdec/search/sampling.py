@@ -13,10 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from sgdec.arrays import Floats, Ints
-from sgdec.protocol import FORBIDDEN
-from sgdec.ranking import Coverage
-from sgdec.search.combining import Combined
-from sgdec.search.node import Node
 
 
 @dataclass(frozen=True)
@@ -54,16 +50,6 @@ def draw(tokens: Ints, scores: Floats, drawn: Draw, *, sentence: int, step: int)
     generator = np.random.Generator(np.random.Philox(key=_key(drawn.seed, sentence, drawn.number, step)))
     at = int(np.searchsorted(cumulative, generator.random() * cumulative[-1], side="right"))
     return int(tokens[order[min(at, len(order) - 1)]])
-
-
-def draw_child(node: Node, combined: Combined, place: int, drawn: Draw, coverage: Coverage) -> Node | None:
-    """One child of a node, drawn at random; None if it has none. ``place``: the node's position in ``combined``."""
-    tokens, scores = combined.distribution(place)
-    if not len(tokens) or np.max(scores) == FORBIDDEN:
-        return None
-    token = draw(tokens, scores, drawn, sentence=node.source.id, step=node.length)
-    (child,) = node.children([combined.continuation(place, token)], coverage)
-    return child
 
 
 def _key(*parts: int) -> npt.NDArray[Any]:

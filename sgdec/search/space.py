@@ -384,6 +384,12 @@ class SearchSpace(Telling, Listing):
         alone = not together and not self._uses_coverage and constellation.gains_nothing_from_batches(nodes)
         return constellation.perform(request) if alone else self._ask(request)
 
+    def _expanded(self, nodes: int) -> None:
+        """Count expanded nodes."""
+        self.expansions += nodes
+        if self._meter is not None:
+            self._meter.expanded(nodes)
+
     def _require_end_by(self, length: int) -> None:
         if length >= self._too_long:
             raise SgdecError(

@@ -79,12 +79,6 @@ class Telling:
                 self._received(node)
             self.recorder.chosen(parents, width)
 
-    def _expanded(self, nodes: int) -> None:
-        """Count expanded nodes."""
-        self.expansions += nodes
-        if self._meter is not None:
-            self._meter.expanded(nodes)
-
     def _received(self, node: Node) -> Node:
         """The same node, of which the recorder now knows that the decoder has it."""
         if self.recorder is not None:

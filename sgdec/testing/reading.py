@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from sgdec.arrays import Floats
+from sgdec.errors import described
 from sgdec.protocol import Predictor, Scores, Source, SparseRow
-from sgdec.search.answers import described
 
 Row: TypeAlias = Floats
 """``[V]``: the score of every token."""
