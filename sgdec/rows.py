@@ -11,9 +11,9 @@ tokens and sentences, in arrays of the same order. One step of a search is
 
 A beam search calls `best_together`, which chooses from all rows of a beam together, instead of `best_children` and
 `totals`. `add` begins sentences while others are in flight. The scores are combined by the same code as for nodes, so
-totals, ledgers and ties are the same. Rows that list the only tokens are filled to V scores, unless all predictors
-are automata with `arcs` (`sgdec.protocol.ArcsAhead`), for which `best_together` is the method to call. `vanilla` uses
-this module, and so do `beam` and `greedy`, by `vanilla`, in batches; docs/howto/plugins.md has a greedy search.
+totals, ledgers and ties are the same. Rows that list the only tokens are filled to V scores, but not by
+`best_together` if all predictors are automata with `arcs` (`sgdec.protocol.ArcsAhead`). `vanilla` uses this module,
+and so do `beam` and `greedy`, by `vanilla`, in batches; docs/howto/plugins.md has a greedy search.
 
 Shapes: R rows, V tokens, K predictors, C = min(size, V) children per row.
 """
@@ -27,21 +27,17 @@ from typing import Any
 
 import numpy as np
 
-from sgdec.arrays import MORE, Flags, Floats, Ints
+from sgdec.arrays import Flags, Floats, Ints
 from sgdec.context import EOS
 from sgdec.protocol import FORBIDDEN
 from sgdec.ranking import Coverage, add_attention
-from sgdec.scores import UNASKED, Scores, SparseScores
 from sgdec.search.answers import attention_rows
 from sgdec.search.banks import advancing_of, progress_of, with_progress
-from sgdec.search.choosing import Choice, Chosen, choose_rows
-from sgdec.search.columns import Column, not_in_vocabulary
-from sgdec.search.combining import agreed_width
-from sgdec.search.dense import DenseRows, Ranked
-from sgdec.search.faults import fault
+from sgdec.search.choosing import Choice, Chosen
+from sgdec.search.dense import Ranked
 from sgdec.search.node import Node
-from sgdec.search.renormalizing import renormalized
 from sgdec.search.row_nodes import RowNodes
+from sgdec.search.row_states import ArcStates, RowStates, ScoredStates
 from sgdec.search.space import SearchSpace
 
 __all__ = ["Chosen", "HypothesisRows", "Ranked"]
@@ -59,28 +55,26 @@ class HypothesisRows:
             raise ValueError("a batch needs at least one space")
         self._constellation = spaces[0].constellation
         self._ranking = spaces[0].ranking
-        self._count = len(spaces)
-        """R."""
         if any(space.constellation is not self._constellation for space in spaces):
             raise ValueError("the spaces of one batch must share a constellation")
         self._weights = spaces[0].weights
-        self._consulted = [k for k, weight in enumerate(self._weights) if weight is not None]
         self._attentive = self._constellation.attentive(self._weights) if self._ranking.uses_coverage else []
-        roots = [space.root for space in spaces]
-        self._states: dict[int, Any] = {k: self._constellation.states(k, roots) for k in self._consulted}
-        """By predictor: a list of its states ``[R]``, or, with a product, an array of numbers."""
-        self._product = self._constellation.product if self._weights == self._constellation.weights else None
-        if self._product is not None:
-            self._states = {k: np.array(states, np.int64) for k, states in self._states.items()}
+        product = self._constellation.product if self._weights == self._constellation.weights else None
+        self._rows: RowStates = (
+            ScoredStates(self._constellation, self._weights)
+            if product is None
+            else ArcStates(self._constellation, self._weights, product)
+        )
         self._coverage: Coverage = ()
         """For each predictor with attention ``[R, source]``."""
         self._widths: dict[int, int] = {}
         """For each predictor with attention the length of its longest source."""
         self._nodes = RowNodes(self._constellation, self._ranking.uses_coverage)
-        self._watch(spaces)
+        self._begin(spaces)
 
-    def _watch(self, spaces: Sequence[SearchSpace]) -> None:
-        """Keep nodes for the rows of new spaces, if they are needed."""
+    def _begin(self, spaces: Sequence[SearchSpace]) -> None:
+        """Add a row for each space; keep nodes for those that need them."""
+        self._rows.add([space.root for space in spaces])
         reach = [space.reach if space.watched else None for space in spaces]
         self._nodes.add([space.root for space in spaces], [space.traced for space in spaces], reach)
 
@@ -92,12 +86,7 @@ class HypothesisRows:
         """
         if self._ranking.uses_coverage or any(space.constellation is not self._constellation for space in spaces):
             raise ValueError("rows can be added only for the same constellation, and without a coverage penalty")
-        roots = [space.root for space in spaces]
-        self._count += len(spaces)
-        for k, states in self._states.items():
-            new = self._constellation.states(k, roots)
-            self._states[k] = [*states, *new] if self._product is None else np.append(states, new)
-        self._watch(spaces)
+        self._begin(spaces)
 
     def best_children(self, size: int, ending: Flags) -> Ranked:
         """The ``size`` best continuations of each row, best first (ties: lower token).
@@ -109,7 +98,7 @@ class HypothesisRows:
         that overflows.
         """
         self._nodes.expand()
-        rows = self._combined(len(ending))
+        rows = self._rows.combined()
         tokens = rows.top(size)
         tokens[ending] = EOS
         children = rows.ranked(tokens)
@@ -137,28 +126,11 @@ class HypothesisRows:
         Raises what `best_children` raises, and SgdecError for a total that overflows.
         """
         self._nodes.expand()
-        choice = Choice(size, size, width, all_ends)
-        if self._product is None:
-            rows = self._combined(len(ending))
-            chosen = rows.chosen(beams, totals, choice, ending)
-            if not advancing:
-                return chosen
-            top = rows.ranked(rows.top(1)).tokens[:, 0]
-            more = rows.cells(*self._besides(np.where(ending, EOS, top).tolist(), ending), totals)
-            return chosen.and_also(more, beams)
-        self._arcs = self._product.arcs(list(self._states.values()), ending)
-        row, token, score, ledger, _ = self._arcs
-        total = self._grown(totals, row, token, score, ledger)
-        chosen = choose_rows(row, token, score, total, ledger, beams, choice)
+        chosen = self._rows.best(beams, totals, Choice(size, size, width, all_ends), ending)
         if not advancing:
             return chosen
-        everything = Chosen(row, token, total, score, np.array(ledger).T)
-        first = choose_rows(row, token, score, total, ledger, np.arange(len(ending)), Choice(1, 1, all_ends=True))
-        best = np.full(len(ending), EOS)
-        best[first.row] = first.token
-        wanted, tokens = self._besides(best.tolist(), ending)
-        listed = np.isin(row * MORE + token, wanted * MORE + tokens)
-        return chosen.and_also(everything.at(listed), beams)
+        besides = self._besides(self._rows.firsts(ending), ending)
+        return chosen.and_also(self._rows.cells(*besides, totals), beams)
 
     def progress(self, rows: Ints, tokens: Ints) -> Ints:
         """``[n]``: how much of all constraints children have met. Child i is row ``rows[i]`` plus ``tokens[i]``.
@@ -168,7 +140,8 @@ class HypothesisRows:
         constellation, places = self._constellation, rows.tolist()
 
         def after(k: int) -> Sequence[Any]:
-            states = [self._states[k][place] for place in places]
+            known = self._rows.listed(k)
+            states = [known[place] for place in places]
             return constellation.members[k].consume(states, tokens.tolist()) if states else []
 
         counted = with_progress(constellation.members, self._weights)
@@ -182,7 +155,7 @@ class HypothesisRows:
         """
         members = self._constellation.members
         counted = with_progress(members, self._weights)
-        tokens = advancing_of(members, counted, lambda k: list(self._states[k]), len(best))
+        tokens = advancing_of(members, counted, self._rows.listed, len(best))
         lists = [
             {first} if ends else {first, *more}
             for first, more, ends in zip(best, tokens, ending.tolist(), strict=True)
@@ -198,7 +171,7 @@ class HypothesisRows:
         rows, size = children.tokens.shape
         row = np.repeat(np.arange(rows), size)
         ledger = np.moveaxis(children.ledger, -1, 0).reshape(-1, rows * size)
-        totals = self._grown(before, row, children.tokens.ravel(), children.scores.ravel(), list(ledger))
+        totals = self._rows.grown(before, row, children.tokens.ravel(), children.scores.ravel(), list(ledger))
         return totals.reshape(rows, size)
 
     def cover(self) -> Floats:
@@ -209,11 +182,11 @@ class HypothesisRows:
         penalty, all values are 0, and no predictor is called.
         """
         if not self._attentive:
-            return np.zeros(self._count)
+            return np.zeros(self._rows.count)
         attention = []
         for k in self._attentive:
             member = self._constellation.members[k]
-            rows = attention_rows(member.name, member.ask("attention", self._states[k]))
+            rows = attention_rows(member.name, member.ask("attention", self._rows.listed(k)))
             self._widths.setdefault(k, max(map(len, rows), default=0))
             attention.append(_padded(rows, self._widths[k]))
         self._coverage = add_attention(self._coverage, attention)
@@ -222,29 +195,16 @@ class HypothesisRows:
     def consume(self, rows: Ints, tokens: Ints) -> None:
         """Replace the rows by n children: child i is row ``rows[i]`` plus token ``tokens[i]``. Rows may repeat."""
         self._nodes.consume(rows, tokens)
-        if self._product is not None:
-            keys = self._arcs.row * MORE + self._arcs.token
-            places = keys.searchsorted(rows * MORE + tokens)
-            self._count = len(places)
-            for k in self._states:
-                self._states[k] = self._arcs.after[k][places]
-            return
-        self._keep(rows)
-        for k, states in self._states.items():
-            self._states[k] = self._constellation.members[k].consume(states, tokens.tolist()) if states else []
+        self._rows.consume(rows, tokens)
+        self._cover(rows)
 
     def keep(self, rows: Ints) -> None:
         """Keep only these n rows, in the order of ``rows [n]``."""
         self._nodes.keep(rows)
-        self._keep(rows)
+        self._rows.keep(rows)
+        self._cover(rows)
 
-    def _keep(self, rows: Ints) -> None:
-        places = rows.tolist()
-        self._count = len(places)
-        if self._product is not None:
-            self._states = {k: states[rows] for k, states in self._states.items()}
-        else:
-            self._states = {k: [states[place] for place in places] for k, states in self._states.items()}
+    def _cover(self, rows: Ints) -> None:
         self._coverage = tuple(None if covered is None else covered[rows] for covered in self._coverage)
 
     def node(self, row: int, space: SearchSpace, length: int) -> Node:
@@ -252,7 +212,7 @@ class HypothesisRows:
 
         The node has neither the tokens nor the total.
         """
-        states = [self._states[k][row] if k in self._states else None for k in range(len(self._weights))]
+        states = [None if weight is None else self._rows.state(k, row) for k, weight in enumerate(self._weights)]
         return Node.root(space.source, self._weights, states, length)
 
     def watched(self, row: int) -> Node | None:
@@ -265,61 +225,6 @@ class HypothesisRows:
         Call it after `best_children` or `best_together`, before `consume`.
         """
         return self._nodes.children(rows, tokens)
-
-    def _grown(self, before: Floats, row: Ints, token: Ints, score: Floats, ledger: Sequence[Floats]) -> Floats:
-        """The totals ``[n]`` of children. Raises SgdecError if one has overflowed although its score is finite."""
-        with np.errstate(over="ignore"):
-            totals: Floats = before[row] + score
-        if not math.isfinite(totals.sum()):
-            overflown = np.isinf(totals) & (score > FORBIDDEN)
-            if overflown.any():
-                place = int(overflown.argmax())
-                scores = [float(column[place]) for column in ledger]
-                raise fault(int(token[place]), self._constellation.names, self._weights, scores)
-        return totals
-
-    def _combined(self, rows: int) -> DenseRows:
-        """The combined scores of all rows."""
-        constellation = self._constellation
-        answers = [self._ask(k) for k in range(len(self._weights))]
-        width = constellation.vocab_size or _width(answers)
-        columns = {
-            k: Column(name, _for_all_tokens(scores, name, width), range(rows), [self._weights[k]] * rows)
-            for k, (name, scores) in enumerate(zip(constellation.names, answers, strict=True))
-        }
-        if constellation.renormalized:
-            columns = renormalized(columns, constellation.renormalized, [None] * rows, width)
-        agreed_width([(column.name, column.scores.width) for column in columns.values()], width)
-        return DenseRows(list(columns.values()), range(rows), width)
-
-    def _ask(self, k: int) -> Scores:
-        """The scores of one predictor for all rows."""
-        if self._weights[k] is None:
-            return SparseScores([UNASKED] * self._count)
-        return self._constellation.members[k].predict(self._states[k])
-
-
-def _width(answers: Sequence[Scores]) -> int | None:
-    """The number of columns of a matrix of all these scores; None if no predictor restricts or has a matrix."""
-    widths = [scores.width for scores in answers if scores.width is not None]
-    if widths:
-        return widths[0]
-    if not any(scores.restricts for scores in answers):
-        return None
-    return 1 + max((ends[1] for scores in answers if (ends := scores.ends())), default=EOS)
-
-
-def _for_all_tokens(scores: Scores, name: str, width: int | None) -> Scores:
-    """The same scores; rows that list the only tokens become rows of ``width`` scores.
-
-    Raises SgdecError for a token outside of this width.
-    """
-    if width is None or not scores.restricts:
-        return scores
-    for token in scores.ends() or ():
-        if not 0 <= token < width:
-            raise not_in_vocabulary(name, token, width)
-    return scores.for_all_tokens(width)
 
 
 def _padded(rows: Sequence[Floats], width: int) -> Floats:
