@@ -392,6 +392,28 @@ def test_scores_are_added_from_left_to_right_in_all_forms(
     assert found == [left_to_right] * 5
 
 
+@every_seed
+def test_rows_grow_by_the_best_children_of_each_whatever_the_predictors_are(
+    predictors: dict[str, BatchPredictor], seed: int
+) -> None:
+    found = []
+    for composed in (True, False):
+        space = opened(predictors, seed, composed=composed)
+        rows = HypothesisRows([space])
+        assert (space.constellation.product is not None) is composed
+        totals, path = np.zeros(1), []
+        for length in range(4):
+            children = rows.best_children(2, np.array([length == 3]))
+            totals = rows.totals(totals, children)
+            path.append((children.tokens.tolist(), totals.tolist()))
+            token, totals = children.tokens[:, 0], totals[:, 0]
+            if token[0] == EOS or not math.isfinite(totals[0]):
+                break
+            rows.consume(np.zeros(1, np.int64), token)
+        found.append(path)
+    assert found[0] == found[1]
+
+
 def opened_with(predictors: Mapping[str, BatchPredictor]) -> SearchSpace:
     constellation = Constellation.of(predictors)
     (root,) = constellation.roots([Source(1, (3,), max_length=2)])
