@@ -262,14 +262,16 @@ def _judged(
 
 
 def _forbidden(reference: Tokens | Exception, paths: Mapping[str, Path | None]) -> Forbidden | None:
-    """The first token that a predictor forbids, and all predictors that forbid it."""
-    stops = {name: path.forbidden_at for name, path in paths.items() if path is not None}
-    places = [place for place in stops.values() if place is not None]
-    if not places or not isinstance(reference, tuple):
+    """The first token that a predictor forbids, and all predictors that forbid it or a later one."""
+    stops = {
+        name: path.forbidden_at for name, path in paths.items() if path is not None and path.forbidden_at is not None
+    }
+    if not stops or not isinstance(reference, tuple):
         return None
-    first = min(places)
+    first = min(stops.values())
     forbidding = tuple(name for name, place in stops.items() if place == first)
-    return Forbidden(forbidding, (*reference, EOS)[first], first + 1)
+    later = tuple(name for name, place in stops.items() if place > first)
+    return Forbidden(forbidding, (*reference, EOS)[first], first + 1, later)
 
 
 def _text(run: LoadedRun, tokens: Sequence[int]) -> str:

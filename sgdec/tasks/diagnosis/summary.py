@@ -32,7 +32,7 @@ class Decider(NamedTuple):
     name: str
     weight: float | None
     forbids: int
-    """References that it forbids."""
+    """References that it forbids, whichever token it is and whoever else forbids one."""
     model_errors: int
     """Those that it decides, without the references that it forbids."""
     search_errors: int
@@ -169,9 +169,8 @@ def _errors(amounts: Sequence[float]) -> Errors:
 def _deciders(diagnosis: Diagnosis, sentences: Sequence[Sentence]) -> list[Decider]:
     model = [each.model.decision for each in sentences if each.model.error == "error" and each.model.decision]
     search = [each.search.decision for each in sentences if each.search.decision]
-    forbidding = Counter(
-        name for each in sentences if each.model.forbidden is not None for name in each.model.forbidden.predictors
-    )
+    forbidden = [each.model.forbidden for each in sentences if each.model.forbidden is not None]
+    forbidding = Counter(name for each in forbidden for name in (*each.predictors, *each.later))
     weights = dict(diagnosis.subject.weights)
     if any(each.predictor == COVERAGE for each in [*model, *search]):
         weights[COVERAGE] = None

@@ -57,9 +57,12 @@ class Forbidden:
     """The first token of a reference that a predictor forbids."""
 
     predictors: tuple[str, ...]
+    """Those that forbid this token."""
     token: int
     position: int
     """From 1; ``</s>`` has the last one."""
+    later: tuple[str, ...] = ()
+    """Those that forbid a later token, and not this one."""
 
 
 @dataclass(frozen=True)
@@ -199,6 +202,7 @@ class Sentence:
                     "predictors": model.forbidden.predictors,
                     "token": model.forbidden.token,
                     "position": model.forbidden.position,
+                    "later": model.forbidden.later,
                 },
             },
             "expansions": self.expansions,

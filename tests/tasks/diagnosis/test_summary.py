@@ -63,6 +63,18 @@ def test_findings_say_which_weights_and_budgets_are_meant() -> None:
     ) in findings(unknown)
 
 
+def test_model_errors_stand_out_if_no_predictor_decides_most_of_them() -> None:
+    found = summarise(words(1.0))
+    (decider,) = found.deciders
+    halves = tuple(decider._replace(name=name, model_errors=2) for name in ("one", "other"))
+    assert (
+        "The reference ranks lower than the output in 4 of 5 sentences, and no predictor decides most of these."
+    ) in findings(replace(found, deciders=halves))
+    assert "The reference ranks lower than the output in 4 of 5 sentences." in findings(found)
+    rare = replace(found, sentences=1000)
+    assert not any(line.startswith("The reference ranks lower") for line in findings(rare))
+
+
 def test_an_empty_output_that_ranks_higher_is_counted() -> None:
     """Samples have words, and each costs 1."""
     found = summarise(words(1.0, "sample", budget=Budget("none")))
