@@ -82,7 +82,7 @@ def _other_lengths(summary: Summary) -> str:
 
 
 def _model(summary: Summary) -> Iterator[str]:
-    """Who decides the model errors. A predictor alone has nobody to decide against."""
+    """Model errors, and the predictors that decide most of them. A predictor alone decides against nothing."""
     errors, of = summary.model_errors.sentences, summary.sentences
     if not errors or errors < FEW * of:
         return

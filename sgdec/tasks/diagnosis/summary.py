@@ -9,12 +9,13 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any, NamedTuple
 
+from sgdec.ranking import is_better
 from sgdec.sums import mean
 from sgdec.tasks.diagnosis.agreement import Agreement
 from sgdec.tasks.diagnosis.calibration import Reliability
 from sgdec.tasks.diagnosis.lengths import Lengths, compare_lengths
 from sgdec.tasks.diagnosis.run import Diagnosis
-from sgdec.tasks.diagnosis.scored import COVERAGE, Decision, Scored, is_better
+from sgdec.tasks.diagnosis.scored import COVERAGE, Decision, Scored
 from sgdec.tasks.diagnosis.verdicts import VERDICTS, Sentence
 
 
@@ -32,7 +33,7 @@ class Decider(NamedTuple):
     name: str
     weight: float | None
     forbids: int
-    """References that it forbids, whichever token it is and whoever else forbids one."""
+    """References of which it forbids a token, the first forbidden one or a later one."""
     model_errors: int
     """Those that it decides, without the references that it forbids."""
     search_errors: int

@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from sgdec.tasks.diagnosis.scored import Decision, Scored, decision, is_better
+from sgdec.ranking import is_better
+from sgdec.tasks.diagnosis.scored import Decision, Scored, decision
 
 Search: TypeAlias = Literal["proven", "witnessed", "none", "unknown"]
 Model: TypeAlias = Literal["error", "forbidden", "none", "unknown"]
