@@ -75,7 +75,7 @@ RESERVED: Mapping[type[Any], Mapping[str, str]] = {
 """Names of constructor parameters that no option can have, with the reasons."""
 LATER = frozenset({
     "state_label", "progress", "advancing", "arcs", "release", "relaxations", "whole", "subset", "in_batches",
-    "decode_stream", "restricts", "arcs_of_tensors",
+    "decode_stream", "restricts", "arcs_of_tensors", "way_out",
 })  # fmt: skip
 """Names that are younger than the number of `API`. An older plugin may have its own names that are similar."""
 NEVER_POSITIVE = "never_positive is an old name: True is read as max_score = 0.0. Set max_score in its place."
@@ -206,7 +206,10 @@ def _wrong_type(cls: type[Any], trait: str) -> Iterator[str]:
 
 
 def _wrong_value(trait: str, value: Any) -> str | None:
-    """A sentence about a value of another type than the trait's. 0 and 1 are read as booleans; a boolean is not a number."""
+    """A sentence about a value of another type than the trait's; None if it fits.
+
+    0 and 1 are read as booleans; a boolean is not a number.
+    """
     kind = TYPES.get(trait)
     if kind is None:
         return None

@@ -296,7 +296,7 @@ def test_a_predictor_without_bounds_needs_no_proof(run: Run) -> None:
     Path("plain.py").write_text(PLAIN)
     search = f"--predictors plain --plugin-file plain.py --show 0 {COMMON}"
     said = run(search, 2)
-    assert said.startswith("Error: --proof astar: ") and "'plain'" in said and "or give --proof none." in said
+    assert said.startswith("Error: --proof astar: ") and "'plain'" in said and "give --proof none." in said
     assert "What stands out" in run(f"{search} --proof none", 0)
 
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 from hypothesis import given, settings
-import pytest
 from hypothesis import strategies as st
 from sgdec_decoders.astar import AStarDecoder
 

@@ -46,9 +46,10 @@ def _search(summary: Summary) -> Iterator[str]:
             f"{_of_these(summary.empty.better)}."
         )
     if summary.unknown.sentences >= MOST * summary.sentences:
+        proof = "" if summary.can_tell is None else f", or {summary.can_tell},"
         yield (
             f"Search errors are unknown for {summary.unknown.sentences} of {summary.sentences} sentences: "
-            "--witness FILE, or --proof with a larger --max-expansions, can tell."
+            f"--witness FILE{proof} can tell."
         )
 
 

@@ -19,7 +19,7 @@ from sgdec.tasks.diagnosis.agreement import Agreement, agreement
 from sgdec.tasks.diagnosis.calibration import Reliability, reliability
 from sgdec.tasks.diagnosis.cases import Case, pair_of
 from sgdec.tasks.diagnosis.following import NO_TOKEN, Path, alone, follow
-from sgdec.tasks.diagnosis.proving import Budget, bound_of, prove
+from sgdec.tasks.diagnosis.proving import Budget, bound_of, can_tell, prove
 from sgdec.tasks.diagnosis.scored import Scored
 from sgdec.tasks.diagnosis.stopping import Stopping, stopping
 from sgdec.tasks.diagnosis.subject import Subject
@@ -42,6 +42,8 @@ class Diagnosis:
     """The result for a set of sentences."""
 
     subject: Subject
+    can_tell: str | None
+    """The option with which the exact search would tell more (`proving.can_tell`)."""
     stopping: Stopping
     shorter_lists: int
     """The n-best lists that lack a hypothesis which a second search found (`Stopping.shorter_lists`)."""
@@ -99,6 +101,7 @@ def diagnose(
         sentences.append(_judged(run, case, outcome, scores, proof, bound, paths))
     return Diagnosis(
         Subject.of(run, budget or Budget(), stop),
+        can_tell(run, budget or Budget()),
         stop,
         stop.shorter_lists(outcomes),
         tuple(sentences),

@@ -93,6 +93,8 @@ class Summary:
     no_search_error: int
     unknown: Errors
     """Sentences without a known better hypothesis or a proof that there is none; the mean is that of the gaps."""
+    can_tell: str | None
+    """The option with which the exact search would tell more about these; None = there is none."""
     model_errors: Errors
     """Without forbidden references."""
     forbidden: int
@@ -144,6 +146,7 @@ def summarise(diagnosis: Diagnosis) -> Summary:
         _errors([each.search.by for each in kinds["witnessed"]]),
         sum(each.search.error == "none" for each in sentences),
         _errors([each.search.gap for each in kinds["unknown"]]),
+        diagnosis.can_tell,
         _errors([each.model.by for each in errors if each.model.by is not None]),
         sum(each.model.error == "forbidden" for each in sentences),
         sum(each.too_long for each in sentences),
