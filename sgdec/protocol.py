@@ -375,8 +375,7 @@ class Result:
     hypotheses: list[Hypothesis]
     """Best first (`Decoder.ranks_by`), no two with the same tokens and weights; at most ``space.nbest``."""
     proven: bool | None = None
-    """True: no better list exists in the space (`sgdec.ranking.is_better`); False: a budget ended the search before
-    that was known; None: no claim."""
+    """True: no better list exists in the space; False: a budget ended the search; None: no claim."""
     gap: float | None = None
     """If not proven: an upper bound on the optimum's score minus the score of the first hypothesis."""
     expansions: int = field(default=0, compare=False)

@@ -237,14 +237,12 @@ class Tree:
         self._tell_bound(bound)
         return bound if spent else None
 
-    def close(self, still_open: float, spent: bool) -> None:
-        """The search has ended: tell why, and the reason why the nodes that are left were not expanded.
-
-        ``spent``: its budget is, and there may be something better.
-        """
+    def close(self, still_open: float, proven: bool) -> None:
+        """The search has ended: tell why, and the reason why the nodes that are left were not expanded."""
         if self.space.traced:
             self._tell_bound(still_open)
-            self.space.stopped("budget" if spent else "proven" if self.bounds_hold else "score")
+            spent = still_open > self.best.lowest()
+            self.space.stopped("budget" if spent else "proven" if proven else "score")
             for children in self._families:
                 children.drop("open" if spent else self.cut)
 

@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar, final
 from pydantic import Field
 
 from sgdec import Decoder, Result, SearchSpace, UsageError
-from sgdec.ranking import Ranking, is_better
+from sgdec.ranking import Ranking
 from sgdec_decoders._branch_and_bound import Budget, NBest, Recombination, Tree
 from sgdec_decoders._ranking_options import Alpha, Beta, Normalize
 
@@ -57,11 +57,10 @@ class ExactDecoder(Decoder):
         still_open = self.search(tree)
         best = tree.best
         hypotheses = [space.finish(node) for node in best.nodes]
-        spent = is_better(still_open, best.lowest())
-        tree.close(still_open, spent=spent)
+        tree.close(still_open, proven=tree.bounds_hold and still_open <= best.lowest())
         if not tree.bounds_hold:
             return Result(hypotheses)
-        if not spent:
+        if still_open <= best.lowest():
             return Result(hypotheses, proven=True)
         gap = max(still_open - best.highest(), 0.0) if hypotheses else None
         return Result(hypotheses, proven=False, gap=gap)
