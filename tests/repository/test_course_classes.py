@@ -224,6 +224,12 @@ def test_a_grader_that_is_killed_leaves_no_submission(course: Path) -> None:
     assert not child.exists() or child.read_text().rsplit(")", 1)[1].split()[0] == "Z"
 
 
+def test_a_file_for_a_class_is_told_to_be_one(course: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("class").touch()
+    assert grade() == 2
+    assert capsys.readouterr().err == "Error: class: a file. Expected the folder of all submissions.\n"
+
+
 def test_outside_of_a_clone_one_line_says_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -22,7 +22,7 @@ from sgdec.plugins.host import Host
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Seed of the sentences.")
-@click.option("--sentences", "count", type=click.IntRange(min=1), default=40, show_default=True, help="How many.")
+@click.option("--sentences", "count", type=click.IntRange(min=1), default=40, show_default=True, help="Their number.")
 def command(file: Path, seed: int, count: int) -> None:
     """Print the figures of the submission FILE."""
     make = Host([file], autoload=False).load("decoder", "mysearch")

@@ -35,7 +35,9 @@ MAKE: dict[str, Callable[[str, int], Decoder]] = {
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path), required=False)
 @click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Seed of the sentences.")
-@click.option("--sentences", type=click.IntRange(min=1), help="How many of each kind; default: all that are graded.")
+@click.option(
+    "--sentences", type=click.IntRange(min=1), help="Sentences of each kind. Default: as many as are graded."
+)
 def command(file: Path | None, seed: int, sentences: int | None) -> None:
     """Print the baselines, and the figures of the submission FILE if there is one."""
     make = dict(MAKE)
