@@ -34,9 +34,17 @@ class Decoder(ABC):
     """
 
     def caveat(self, nbest: int, never_rises: bool) -> str | None:
-        """A warning that names what this search can miss with its options, and safe options; None = no warning.
+        """A warning that names what this search can miss with its options, as a sentence; None = no warning.
 
         ``sgdec decode`` prints it once. ``never_rises``: whether predictors declare that totals never rise.
+        """
+        return None
+
+    def way_out(self, limited: bool, bounded: bool) -> str | None:
+        """The end of the sentence of `caveat`: options with which nothing is missed in this run; None = none known.
+
+        ``limited``: whether every sentence has a length limit. ``bounded``: whether every predictor declares the
+        bound that a proof needs.
         """
         return None
 

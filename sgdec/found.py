@@ -117,7 +117,7 @@ class Found:
     source_tokens: tuple[int, ...]
     """The source tokens; empty if the sentence could not be read."""
     hypotheses: tuple[FoundHypothesis, ...]
-    """Best `rank_score` first; empty if the sentence failed."""
+    """Best first (`sgdec.Decoder.ranks_by`); empty if the sentence failed."""
     proven: bool | None
     """True: no better list exists; False: a budget ended the search; None: no claim."""
     gap: float | None

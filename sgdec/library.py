@@ -137,8 +137,28 @@ class LoadedRun:
     @cached_property
     def caveat(self) -> str | None:
         """A warning of what the search can miss with its options, and which ones are safe; None = no warning."""
+        decoder = self.parts.decoder
+        if (caveat := decoder.caveat(self.settings.nbest, self.never_rises)) is None:
+            return None
+        way_out = decoder.way_out(self.limited, self.bounded)
+        return caveat if way_out is None else f"{caveat.rstrip('.')}; {way_out}."
+
+    @property
+    def limited(self) -> bool:
+        """Whether every sentence has a length limit."""
+        return self.lengths.fixed != 0
+
+    @property
+    def bounded(self) -> bool:
+        """Whether every predictor declares the bound that its weight needs, so that something can be proven."""
         constellation = self.parts.constellation
-        return self.parts.decoder.caveat(self.settings.nbest, constellation.never_rises(constellation.weights))
+        return constellation.bounds_under(constellation.weights).declared
+
+    @property
+    def never_rises(self) -> bool:
+        """Whether predictors declare that totals never rise."""
+        constellation = self.parts.constellation
+        return constellation.never_rises(constellation.weights)
 
     def __repr__(self) -> str:
         config, parts = self.parts.config, self.parts

@@ -32,6 +32,9 @@ MOST_ALPHA, MOST_BETA = 10.0, 1e6
 """With these limits, lp(Y) of ten million tokens is at most 1e70; the largest float is 1e308."""
 SMALLEST_COVERAGE = 1e-30
 """A source token without attention adds beta * log(1e-30), about -69 beta: finite, so hypotheses stay comparable."""
+RELATIVE, ABSOLUTE = 1e-5, 1e-4
+"""Rank scores that differ by at most this count as equal. The scores of a model in float32 depend on the batch by
+about 1e-6 for each token."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,15 @@ class Ranking:
         elif self.alpha != 0.0:
             ends.append(math.inf if self.alpha > 0 else 0.0)
         return max(_divide(bound, penalty) for penalty in ends)
+
+
+def is_better(one: float, other: float) -> bool:
+    """Whether a rank score, or a bound on some, is higher than another by more than the tolerance.
+
+    >>> is_better(-2.0, -2.1), is_better(-2.0, -2.0 - 1e-12), is_better(-2.0, -math.inf)
+    (True, False, True)
+    """
+    return one > other and not math.isclose(one, other, rel_tol=RELATIVE, abs_tol=ABSOLUTE)
 
 
 def add_attention(coverage: Coverage, attention: Sequence[Floats | None]) -> Coverage:

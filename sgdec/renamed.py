@@ -40,9 +40,9 @@ class _NeverPositive:
         return isinstance(highest, Real) and float(highest) <= 0
 
     def __set__(self, predictor: Any, value: bool) -> None:
-        if value and predictor.never_positive:
+        if value == 1 and predictor.never_positive:
             return  # its max_score says so already
-        predictor._never_positive = bool(value)
+        predictor._never_positive = value
         if not value or vars(predictor).get("max_score", math.inf) == math.inf:  # else the two may contradict
             predictor.max_score = 0.0 if value else math.inf
 
@@ -51,21 +51,22 @@ class FormerTraits:
     """The base of `sgdec.protocol.Traits`: the trait ``never_positive``, which is called ``max_score`` now.
 
     True is read as a highest score of 0, False as an unknown one, whether it is set in a class or in an instance.
-    What was set is remembered as ``_never_positive``, for the warning of `sgdec.plugins.surface`.
+    What was set is remembered as ``_never_positive``, for the checks and the warning of `sgdec.plugins.surface`.
     """
 
     never_positive: ClassVar[bool] = _NeverPositive()  # type: ignore[assignment]
-    _never_positive: bool | None = None
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
+        if "never_positive" not in vars(cls):
+            return
         said, highest = (vars(cls).get(name) for name in ("never_positive", "max_score"))
         if isinstance(said, property):
-            cls._never_positive, get = False, said.__get__
+            cls._never_positive, get = False, said.__get__  # type: ignore[attr-defined]
             cls.max_score = property(lambda predictor: 0.0 if get(predictor) else math.inf)  # type: ignore[attr-defined]
-        elif said is not None:
+        else:
             del cls.never_positive  # so that instances can set it
             if highest is None:
                 cls.max_score = 0.0 if said else math.inf  # type: ignore[attr-defined]
-            if highest is None or (said and isinstance(highest, Real) and float(highest) > 0):
-                cls._never_positive = bool(said)
+            if highest is None or said not in (0, 1) or (said and isinstance(highest, Real) and float(highest) > 0):
+                cls._never_positive = said  # type: ignore[attr-defined]

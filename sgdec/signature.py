@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sgdec.io import patterns
-from sgdec.plugins.host import name_of
+from sgdec.plugins.host import name_of, normal, spelled_alike
 
 if TYPE_CHECKING:
     from sgdec.plugins.host import Entry
@@ -62,6 +62,8 @@ def part(name: str, plugin: Any, given: Mapping[str, Any], checked: Mapping[str,
         cls = plugin if isinstance(plugin, type) else type(plugin)
         listed = listed if cls is plugin else "..."  # the constructor arguments of an object are unknown
         plugin = f"{cls.__module__}.{cls.__qualname__}{_source(cls)}"
+    else:
+        plugin = spelled_alike(plugin)
     called = plugin if name == name_of(plugin) else f"{name}={plugin}"
     return f"{called}({listed})" if listed else called
 
@@ -157,7 +159,7 @@ def _plugin(entry: Entry) -> str:
     """A distribution with its version, or a plugin file with its hash."""
     if os.path.isfile(entry.distribution):
         return f"{entry.distribution}#{digest(entry.distribution)}"
-    return f"{entry.distribution}:{_version(entry.distribution)}"
+    return f"{normal(entry.distribution)}:{_version(entry.distribution)}"
 
 
 @cache

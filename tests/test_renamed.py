@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 from sgdec_decoders.greedy import GreedyDecoder
 
@@ -128,6 +129,21 @@ class InInstance(Silent):
 def test_traits_that_contradict_each_other_are_refused(make: Any) -> None:
     with pytest.raises(SgdecError, match=r"^class In.*: never_positive = True and max_score = 1 contradict"):
         lift(make())
+
+
+@pytest.mark.parametrize("value", ["no", None, 2])
+def test_a_value_of_the_constructor_is_no_less_checked_than_that_of_a_class(value: Any) -> None:
+    class Wrong(Silent):
+        def __init__(self) -> None:
+            self.never_positive = value
+
+    class Numeric(Silent):
+        def __init__(self) -> None:
+            self.never_positive = np.bool_(True)  # as in (scores <= 0).all()
+
+    with pytest.raises(SgdecError, match=f"^class .*Wrong.*: never_positive is {value!r}; expected True or False"):
+        lift(Wrong())
+    assert lift(Numeric()).max_score == 0.0
 
 
 def test_a_run_says_once_that_a_plugin_has_an_old_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

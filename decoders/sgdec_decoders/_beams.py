@@ -95,15 +95,27 @@ class StoppingBeamSearch(BeamSearch):
         if self.stop == "proven":
             space.require_end(beam)
         if self.stop == "length" and space.source.max_length is None:
-            raise UsageError(
-                "stop length searches up to the length limit; there is none: give --max-length N, or use stop proven."
-            )
+            raise UsageError("stop length searches up to the length limit; there is none: give --max-length N.")
 
     def caveat(self, nbest: int, never_rises: bool) -> str | None:
         why = self.losses_of_stop_best(nbest, never_rises) if self.stop == "best" else None
-        return why and (
-            f"with stop best the search can end too early, because {why}; with stop length or stop proven it cannot."
-        )
+        return why and f"with stop best the search can end too early, because {why}."
+
+    def way_out(self, limited: bool, bounded: bool) -> str | None:
+        return f"with {patient_stops(limited, bounded)} it cannot"
+
+
+def patient_stops(limited: bool, bounded: bool) -> str:
+    """The stops with which a search cannot end too early, if it has what they need (`Decoder.way_out`).
+
+    Without a length limit a proof may need hypotheses without end, so the limit comes first.
+
+    >>> patient_stops(limited=True, bounded=True), patient_stops(limited=False, bounded=True)
+    ('stop length or stop proven', '--max-length N and stop length')
+    """
+    if not limited:
+        return "--max-length N and stop length"
+    return "stop length or stop proven" if bounded else "stop length"
 
 
 def prune_local(space: SearchSpace, children: Iterable[Node], width: float) -> Iterator[Node]:

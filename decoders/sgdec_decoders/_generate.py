@@ -80,7 +80,7 @@ def caveat_of_generate(stop: GenerateStop, alpha: float, never_rises: bool) -> s
     why = " and ".join(reason for reason, holds in reasons.items() if holds)
     if not why:
         return None
-    return f"with stop {stop} the search can end too early, because {why}; with stop length it cannot."
+    return f"with stop {stop} the search can end too early, because {why}."
 
 
 def _greatest_length(space: SearchSpace) -> int | None:
@@ -90,6 +90,6 @@ def _greatest_length(space: SearchSpace) -> int | None:
     if space.source.max_length is None:
         raise UsageError(
             "stop hf-never with alpha above 0 divides by the penalty of the greatest length, and there is no length "
-            "limit: give --max-length N, or use stop hf-false."
+            "limit: give --max-length N."
         )
     return space.source.max_length + 1

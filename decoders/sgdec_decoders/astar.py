@@ -53,10 +53,10 @@ class AStarDecoder(ExactDecoder):
     def caveat(self, nbest: int, never_rises: bool) -> str | None:
         if self.heuristic == "predictor" or never_rises:
             return None
-        return (
-            "with heuristic none the search can miss the best hypothesis, because totals can rise; with heuristic "
-            "predictor it cannot."
-        )
+        return "with heuristic none the search can miss the best hypothesis, because totals can rise."
+
+    def way_out(self, limited: bool, bounded: bool) -> str | None:
+        return "with heuristic predictor it cannot" if bounded else None
 
     def tree(self, space: SearchSpace) -> Tree:
         heuristic = self.heuristic == "predictor"

@@ -29,7 +29,7 @@ from typing import NamedTuple, final
 import sgdec
 from sgdec import Decoder, Node, Result, SearchSpace
 from sgdec.arrays import FORBIDDEN
-from sgdec_decoders._beams import BeamSearch, Recombine, prune_local
+from sgdec_decoders._beams import BeamSearch, Recombine, patient_stops, prune_local
 
 
 class Candidate(NamedTuple):
@@ -56,7 +56,10 @@ class BestFirstDecoder(BeamSearch):
 
     def caveat(self, nbest: int, never_rises: bool) -> str | None:
         why = self.losses_of_stop_best(nbest, never_rises)
-        return why and f"it can end too early, because {why}; beam with stop length or stop proven cannot."
+        return why and f"it can end too early, because {why}."
+
+    def way_out(self, limited: bool, bounded: bool) -> str | None:
+        return f"beam with {patient_stops(limited, bounded)} cannot"
 
     def decode(self, space: SearchSpace) -> Result:
         one_is_enough = space.nbest == 1 and not self.ranking.uses_length and not self.ranking.uses_coverage

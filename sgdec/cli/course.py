@@ -106,6 +106,8 @@ def grade(
     the reason is beside them. Exit status 0 if all are graded, 1 if not, 2 for a wrong call.
     """
     classes, results = lecturer("classes"), lecturer("results")
+    if Path(submissions).is_file():
+        raise UsageError(f"{submissions}: a file. Expected the folder of all submissions.")
     if not Path(submissions).is_dir():
         raise UsageError(f"{submissions}: no such folder.")
     if records is not None:

@@ -45,7 +45,7 @@ class _Sizes(click.ParamType):  # type: ignore[type-arg]  # generic in some vers
 @click.argument("input", nargs=-1, type=Read(default_stdin=True))
 @running.options(
     click.option(
-        "--reference", type=Read(), required=True, metavar="FILE",
+        "--reference", type=Read(), cls=running.Needed, metavar="FILE",
         help="One reference per line, in the format of INPUT.",
     ),
     *running.BEFORE,

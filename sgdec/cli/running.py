@@ -131,11 +131,25 @@ class DottedCommand(Command):
         return super().parse_args(ctx, rest)
 
 
+class Needed(click.Option):
+    """An option of a `RunCommand` that has to be set, on the command line or in the config file."""
+
+    def __init__(self, *names: Any, **rest: Any) -> None:
+        super().__init__(*names, required=True, **rest)
+
+    def value_is_missing(self, value: Any) -> bool:
+        """Never while the command line is read: `RunCommand` looks when it has read the config file."""
+        return False
+
+
 class RunCommand(DottedCommand):
     """A `DottedCommand` with a config file, for options that the command line does not set."""
 
     def invoke(self, ctx: click.Context) -> Any:
         add_config(ctx)
+        for parameter in self.params:
+            if isinstance(parameter, Needed) and ctx.params[str(parameter.name)] is None:
+                raise click.MissingParameter(ctx=ctx, param=parameter)
         return super().invoke(ctx)
 
 
@@ -394,22 +408,30 @@ class Tally:
         )
 
 
+def _key(parameter: click.Parameter) -> str:
+    """The key of a parameter in a config file: the name of its option, which that of its variable can differ from."""
+    if isinstance(parameter, click.Argument):
+        return str(parameter.name)
+    return max(parameter.opts, key=len).lstrip("-").replace("-", "_")
+
+
 def _under(ctx: click.Context, config: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
     """The run options of the config file, checked like those of the command line, which override them."""
-    parameters = {parameter.name: parameter for parameter in ctx.command.params}
+    parameters = {_key(parameter): parameter for parameter in ctx.command.params}
     merged = dict(given)
-    for name, value in config.items():
-        parameter = parameters.get(name)
-        if parameter is None or name == "config":
-            known = [str(key) for key in parameters if key not in ("config", "plugin_file", "help")]
-            raise UsageError(f"--config {given['config']}: no option {name!r}. {suggest(name, known)}")
+    for key, value in config.items():
+        parameter = parameters.get(key)
+        if parameter is None or key == "config":
+            known = [each for each in parameters if each not in ("config", "plugin_file", "help")]
+            raise UsageError(f"--config {given['config']}: no option {key!r}. {suggest(key, known)}")
+        name = str(parameter.name)
         if ctx.get_parameter_source(name) is click.core.ParameterSource.DEFAULT or given[name] == ():
             values = [str(item) for item in (value if isinstance(value, list) else [value])]
             several = parameter.multiple or parameter.nargs == -1
             try:
                 merged[name] = parameter.type_cast_value(ctx, values if several else ",".join(values))
             except click.BadParameter as error:
-                raise UsageError(f"--config {given['config']}: {name}: {error.message.rstrip('.')}.") from None
+                raise UsageError(f"--config {given['config']}: {key}: {error.message.rstrip('.')}.") from None
             except UsageError as error:
                 raise UsageError(f"--config {given['config']}: {error}") from None
     return merged

@@ -55,6 +55,21 @@ def name_of(plugin: str) -> str:
     return plugin.partition("@")[0]
 
 
+def spelled_alike(plugin: str) -> str:
+    """``NAME`` or ``NAME@DISTRIBUTION`` with the distribution in the form that PEP 503 compares.
+
+    >>> spelled_alike("regex@Sgdec_Foo"), spelled_alike("my_regex")
+    ('regex@sgdec-foo', 'my_regex')
+    """
+    name, at, distribution = plugin.partition("@")
+    return f"{name}{at}{normal(distribution)}"
+
+
+def normal(distribution: str) -> str:
+    """The name of a distribution in the form that PEP 503 compares."""
+    return re.sub(r"[-_.]+", "-", distribution).lower()
+
+
 class Entry(NamedTuple):
     """One name that a plugin offers."""
 
@@ -142,7 +157,7 @@ class Host:
         """All plugins that ``NAME`` or ``NAME@DISTRIBUTION`` can mean."""
         own, at, distribution = name.partition("@")
         found = [entry for entry in self.names(kind) if entry.name == own]
-        return [e for e in found if _normal(e.distribution) == _normal(distribution)] if at else found
+        return [e for e in found if normal(e.distribution) == normal(distribution)] if at else found
 
     def call(self, entry: Entry) -> str:
         """The text that names this plugin in a run: ``NAME`` if that is enough, else ``NAME@DISTRIBUTION``."""
@@ -393,11 +408,6 @@ def _clash(entries: Sequence[Entry]) -> str:
 
 def _listed(distributions: Iterable[str]) -> str:
     return " and ".join(distributions)
-
-
-def _normal(distribution: str) -> str:
-    """The name of a distribution in the form that PEP 503 compares."""
-    return re.sub(r"[-_.]+", "-", distribution).lower()
 
 
 @contextmanager

@@ -20,6 +20,8 @@ from types import MemberDescriptorType
 from typing import Any, NamedTuple
 from weakref import WeakSet
 
+import numpy as np
+
 from sgdec import protocol, relaxations
 from sgdec.errors import SgdecError
 from sgdec.protocol import BatchPredictor, Predictor, Traits
@@ -59,12 +61,13 @@ PAGES: Mapping[type[Any], tuple[Methods, tuple[str, ...]]] = {
 """Methods and traits of predictors, by form."""
 DECODERS = "sgdec.decoder"
 """The module of decoders. It is known by name, because it imports the search, which lifts and checks predictors."""
-TYPES: Mapping[str, tuple[type[Any], ...]] = {
-    "on_demand": (int,), "independent_rows": (int,), "restricts": (int,), "arcs_of_tensors": (int,),
-    "max_score": (Real,), "exact": (int,), "ranks_by": (str,), "ranking": (Ranking,),
+TYPES: Mapping[str, type[Any]] = {
+    "on_demand": bool, "independent_rows": bool, "restricts": bool, "arcs_of_tensors": bool, "never_positive": bool,
+    "max_score": Real, "exact": bool, "ranks_by": str, "ranking": Ranking,
 }  # fmt: skip
-_WORDS = {Real: "a number", str: "the name of a criterion", Ranking: "a sgdec.ranking.Ranking"}
-EXPECTED = {kind: _WORDS.get(types[0], "True or False") for kind, types in TYPES.items()}
+_WORDS: Mapping[type[Any], str] = {
+    bool: "True or False", Real: "a number", str: "the name of a criterion", Ranking: "a sgdec.ranking.Ranking",
+}  # fmt: skip
 _OF_PREDICTORS = {"weight": "every predictor has an option of this name, the factor of its scores"}
 RESERVED: Mapping[type[Any], Mapping[str, str]] = {
     Predictor: _OF_PREDICTORS,
@@ -74,7 +77,7 @@ RESERVED: Mapping[type[Any], Mapping[str, str]] = {
 RESERVED_BY_DECODERS = {"inner": "only wrappers of predictors have an inner part"}
 LATER = frozenset({
     "state_label", "progress", "advancing", "arcs", "release", "relaxations", "whole", "subset", "in_batches",
-    "decode_stream", "restricts", "arcs_of_tensors",
+    "decode_stream", "restricts", "arcs_of_tensors", "way_out",
 })  # fmt: skip
 """Names that are younger than the number of `API`. An older plugin may have its own names that are similar."""
 NEVER_POSITIVE = "never_positive is an old name: True is read as max_score = 0.0. Set max_score in its place."
@@ -102,13 +105,13 @@ def require_sound(cls: type[Any]) -> None:
 
 
 def require_sound_traits(predictor: object) -> None:
-    """Raise SgdecError if traits that the constructor has set contradict each other. Warns of old ones."""
+    """Raise SgdecError if old traits that the constructor has set are wrong. Warns of them."""
     if "_never_positive" not in vars(predictor):
         return
     cls = type(predictor)
-    if (problem := _contradiction(predictor)) is not None:
+    if (problem := _wrong_never_positive(predictor)) is not None:
         raise SgdecError(f"class {cls.__qualname__}{place(cls)}: {problem}")
-    if cls not in _TOLD and getattr(cls, "_never_positive", None) is None:  # else `_doubts` has said so
+    if cls not in _TOLD and not hasattr(cls, "_never_positive"):  # else `_doubts` has said so
         _TOLD.add(cls)
         log.warning(f"class {cls.__qualname__}{place(cls)}: {NEVER_POSITIVE}")
 
@@ -148,8 +151,8 @@ def _problems(cls: type[Any]) -> Iterator[str]:
             yield f"{name} has to be a class attribute or a property, not a method."
         else:
             yield from _wrong_type(cls, name)
-    if (contradiction := _contradiction(cls)) is not None:
-        yield contradiction
+    if (wrong := _wrong_never_positive(cls)) is not None:
+        yield wrong
     for name in HOOKS:
         hook = inspect.getattr_static(cls, name, None)
         if hook is not None and not isinstance(hook, classmethod):
@@ -166,7 +169,7 @@ def _doubts(cls: type[Any]) -> Iterator[str]:
     page = _page(cls)
     if page is None:
         return
-    if getattr(cls, "_never_positive", None) is not None:
+    if hasattr(cls, "_never_positive"):
         yield NEVER_POSITIVE
     yield from (said for near, said in _misspelt(cls, page.methods, page.traits) if near in LATER)
     yield from (said for needed, said in _never_given(cls, page.reserved) if not needed)
@@ -174,10 +177,15 @@ def _doubts(cls: type[Any]) -> Iterator[str]:
         yield "its option 'renormalize' hides the one that every predictor has. Choose another name."
 
 
-def _contradiction(predictor: Any) -> str | None:
-    """The reason why the two traits that an object or a class has set exclude each other; None if they do not."""
-    highest = getattr(predictor, "max_score", None)
-    if getattr(predictor, "_never_positive", None) and isinstance(highest, Real) and float(highest) > 0:
+def _wrong_never_positive(predictor: Any) -> str | None:
+    """A sentence about the old trait if an object or a class has set a wrong value, or one that its ``max_score``
+    excludes; None if it has not."""
+    if not hasattr(predictor, "_never_positive"):
+        return None
+    said, highest = predictor._never_positive, getattr(predictor, "max_score", None)
+    if (wrong := _wrong_value("never_positive", said)) is not None:
+        return wrong
+    if said and isinstance(highest, Real) and float(highest) > 0:
         return f"never_positive = True and max_score = {highest:g} contradict each other. Set only max_score."
     return None
 
@@ -215,11 +223,25 @@ def _wrong_arguments(cls: type[Any], name: str, counts: tuple[int, ...]) -> Iter
 def _wrong_type(cls: type[Any], trait: str) -> Iterator[str]:
     """A class attribute of another type than the trait's. Traits that are set in ``__init__`` are not seen here."""
     value = inspect.getattr_static(cls, trait, None)
-    types = TYPES.get(trait)
-    if types is None or isinstance(value, (property, cached_property, MemberDescriptorType)):
+    if isinstance(value, (property, cached_property, MemberDescriptorType)):
         return
-    if not isinstance(value, types) or value == "" or value != value:
-        yield f"{trait} is {value!r}; expected {EXPECTED[trait]}."
+    if (wrong := _wrong_value(trait, value)) is not None:
+        yield wrong
+
+
+def _wrong_value(trait: str, value: Any) -> str | None:
+    """A sentence about a value of another type than the trait's; None if it fits.
+
+    0 and 1 are read as booleans; a boolean is not a number.
+    """
+    kind = TYPES.get(trait)
+    if kind is None:
+        return None
+    if kind is bool:
+        fits = isinstance(value, (int, np.bool_)) and value in (0, 1)
+    else:
+        fits = isinstance(value, kind) and not isinstance(value, bool) and value != "" and value == value
+    return None if fits else f"{trait} is {value!r}; expected {_WORDS[kind]}."
 
 
 def _never_given(cls: type[Any], reserved: Mapping[str, str]) -> Iterator[tuple[bool, str]]:

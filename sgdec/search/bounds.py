@@ -99,7 +99,7 @@ class Bounds:
         names = " and ".join(repr(self._names[k]) for k in sorted(endless))
         raise UsageError(
             f"{names} can add to a score without end, so without a length limit no bound ends this search: give "
-            "--max-length N, or a budget (max_expansions or max_seconds) if the decoder has one."
+            "--max-length N."
         )
 
 

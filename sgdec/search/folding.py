@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary, ref
 import numpy as np
 
 from sgdec.arcs import Automaton
-from sgdec.errors import SgdecError
+from sgdec.errors import SgdecError, counted
 from sgdec.protocol import FORBIDDEN, BatchPredictor, Source, State
 from sgdec.relaxations import Relaxation
 from sgdec.search.answers import require_automaton
@@ -81,7 +81,7 @@ class Products:
         """One line for the end of a run; None if there is nothing to say."""
         if not self.products and not self.too_large:
             return None
-        built = f"bounds: {self.products:,} products with {self.arcs:,} arcs, {self.seconds:.2f} s"
+        built = f"bounds: {counted(self.products, 'product')} with {counted(self.arcs, 'arc')}, {self.seconds:.2f} s"
         return "; ".join([built, *(of_names.line(*names) for names, of_names in self.too_large.items())])
 
 
@@ -105,14 +105,15 @@ class TooLargeOnes:
     def line(self, automaton: str, *relaxed: str) -> str:
         """``automaton`` and ``relaxed`` are the names of the predictors."""
         states, arcs, sizes = self.largest
-        counted = f"{states:,} states and {arcs:,} arcs of {automaton!r}"
+        parts = f"{counted(states, 'state')} and {counted(arcs, 'arc')} of {automaton!r}"
         for name, size in zip(relaxed, sizes, strict=True):
-            counted += f", {size:,} relaxed states of {name!r}"
+            parts += f", {counted(size, 'relaxed state')} of {name!r}"
+        were = "was" if self.number == 1 else "were"
         more = "" if self.kind == "product" else f", --bounds product allows {MOST_ARCS['product']:,} arcs"
         return (
-            f"{self.number:,} were too large (more than {MOST_ARCS[self.kind]:,} arcs, or too many sweeps; the "
-            f"largest: {counted}), so coarser relaxations were tried, and {self.unbounded:,} times plain sums were "
-            f"left (--bounds sum builds none{more})"
+            f"{self.number:,} {were} too large (more than {MOST_ARCS[self.kind]:,} arcs, or too many sweeps; the "
+            f"largest: {parts}), so coarser relaxations were tried, and {counted(self.unbounded, 'time')} plain sums "
+            f"were left (--bounds sum builds none{more})"
         )
 
 

@@ -46,10 +46,13 @@ BEGIN_TOGETHER = 16
 
 WHY_NONE = {
     True: "no path{limit} satisfies all predictors",
-    False: "the search was cut short before it found one; give it a larger budget",
+    False: "the search was cut short before it found one; give it {end}a larger budget",
     None: "the search found no path{limit} that satisfies all predictors",
 }
-"""The reason for an empty n-best list, by `Result.proven`. It names the length limit, which users easily forget."""
+"""The reason for an empty n-best list, by `Result.proven`. It names the length limit, which users easily forget.
+
+Without one no budget may be large enough.
+"""
 
 Item = TypeVar("Item")
 
@@ -390,8 +393,9 @@ class _Search:
         else:
             length = self.source.max_length
             limit = "" if length is None else f" of at most {length} token{'s' * (length != 1)} (--max-length)"
+            end = "a length limit (--max-length N) and " if length is None else ""
             where = "" if found.dead_end is None else f" {found.dead_end}"
-            none = SgdecError(f"no hypothesis: {WHY_NONE[found.proven].format(limit=limit)}.{where}")
+            none = SgdecError(f"no hypothesis: {WHY_NONE[found.proven].format(limit=limit, end=end)}.{where}")
             self.outcome = Outcome(self.source, found, seconds, none)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sgdec.errors import UsageError
-from sgdec.plugins.host import Host, name_of
+from sgdec.plugins.host import Host, name_of, spelled_alike
 from sgdec.plugins.options import configure, describe, refuse_unused
 from sgdec.settings import plain
 from sgdec.suggest import suggest
@@ -78,7 +78,7 @@ def make_config(
 
         start = config_of(settings["start"], resumed=settings["output"] if resume else None, host=host)
         settings.setdefault("right_left", bool(start.get("right_left")))
-    model = model or start.get("model", TrainConfig.model)
+    model = spelled_alike(model or start.get("model", TrainConfig.model))
     cls = host.load("model", model)
     name = name_of(model)
     refuse_unused(options, [name])
@@ -87,7 +87,7 @@ def make_config(
     given = {key: plain(value) for key, value in options.get(name, {}).items()}
     chosen = {**(cls.presets[preset] if preset else {}), **given}
     defaults = {option.name: option.default for option in describe(cls) if not option.required}
-    if start.get("model") == model:
+    if start and spelled_alike(start["model"]) == model:
         defaults |= start["options"]
     return TrainConfig(**settings, model=model, options={**defaults, **configure(cls, chosen, name=name)})
 

@@ -78,8 +78,54 @@ def test_lattices_that_lack_references_are_found(run: Run) -> None:
         if lacks:  # the lattice has only its first half, and what is longer
             tokens = [*map(int, reference.split()), 2]
             assert row["model"]["forbidden"] == {
-                "predictors": ["trie"], "token": 2, "position": len(tokens),
+                "predictors": ["trie"], "token": 2, "position": len(tokens), "later": [],
             }  # fmt: skip
+
+
+def test_every_predictor_that_forbids_a_reference_is_counted_once_for_it(run: Run) -> None:
+    """`late` lacks the end of all references, `early` their first token, too."""
+    for folder in ("early", "late"):
+        Path(folder).mkdir()
+    for number, reference in enumerate(Path("ref.ids").read_text().splitlines(), 1):
+        Path("early", f"{number}.txt").write_text("3\n")
+        Path("late", f"{number}.txt").write_text(f"{reference} 3\n3\n")
+    tries = "--predictors early=trie,late=trie --early.path early/{id}.txt --late.path late/{id}.txt"
+    said = run(f"{tries} --output out.jsonl --show 20 {COMMON}")
+    assert "- early forbids 20 of 20 references: no search" in said
+    assert "- late forbids 20 of 20 references: no search" in said
+    reference = Path("ref.ids").read_text().splitlines()[1]
+    assert f"early forbids token 1 of the reference, '{reference[0]}'; late forbids a later one." in said
+    rows = [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]
+    assert rows[1]["model"]["forbidden"] == {
+        "predictors": ["early"], "token": int(reference[0]), "position": 1, "later": ["late"],
+    }  # fmt: skip
+
+
+def test_model_errors_of_a_predictor_alone_stand_out_without_a_cause(run: Run) -> None:
+    said = run(f"--predictors bad=trie --bad.path bad/{{id}}.txt {COMMON}")
+    _, _, found = said.partition("\nWhat stands out\n")
+    assert found.splitlines() == [
+        "- The reference ranks lower than the output in 20 of 20 sentences.",
+        "- Outputs are too short: 0.47 tokens for each token of the references; 20 of 20 are shorter.",
+    ]
+
+
+def test_deciders_are_counted_among_model_errors_without_forbidden_references(run: Run) -> None:
+    said = run(f"--predictors trie,wc --trie.path lacking/{{id}}.txt --wc.weight 4 {COMMON}")
+    assert "- wc (weight 4) decides 10 of 10 model errors whose reference is not forbidden; " in said
+
+
+def test_every_option_can_be_in_the_configuration(run: Run) -> None:
+    """Under its name on the command line, and those that a run cannot do without, too."""
+    given = 'reference = "ref.ids"\njson = "set.json"\nvocab-size = 9\nmax_length = 20\ninput-format = "ids"\n'
+    Path("run.toml").write_text(given)
+    run(f"{TRIES} --config run.toml in.ids")
+    assert json.loads(Path("set.json").read_text())["sentences"] == SENTENCES
+    Path("run.toml").write_text('json_ = "set.json"\n')
+    said = run(f"{TRIES} --config run.toml {COMMON}", 2)
+    assert said.startswith("Error: --config run.toml: no option 'json_'. Did you mean 'json'?")
+    missing = run(f"{TRIES} in.ids", 2)
+    assert "Missing option '--reference'." in missing
 
 
 def test_a_forbidden_empty_output_is_a_row_and_no_warning(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
@@ -226,7 +272,7 @@ def test_the_files_hold_every_sentence(run: Run) -> None:
         ("--reference in.ids two.ids", "two.ids has 2 sentences but in.ids has 20. Line N of one must belong to"),
         ("--reference ref.ids --witness two.ids in.ids", "in.ids has 20 sentences but two.ids has 2."),
         ("--reference text in.ids", "text: line 1: 'ein' is not a token id of an output; for text use"),
-        ("--reference big.ids in.ids", "big.ids: line 20: '9' is not a token id of an output"),
+        ("--reference big.ids in.ids", "big.ids: line 20: token 9 is outside the vocabulary of 9 tokens."),
         ("--reference - -", "standard input (-) can be only one of the files."),
         ("--reference ref.ids --decoder greedy --beams 1 in.ids", "the decoder greedy has no option 'size'."),
         ("--reference ref.ids --beams 1,x in.ids", "'1,x': expected sizes such as 1,2,5,10"),
@@ -241,7 +287,7 @@ def test_bad_input_is_one_line(run: Run, line: str, error: str) -> None:
     Path("two.ids").write_text("3\n4\n")
     Path("text").write_text("ein Hund\n" * SENTENCES)
     Path("big.ids").write_text("3\n" * (SENTENCES - 1) + "9\n")
-    status = 1 if "sentences but" in error or "token id" in error else 2
+    status = 1 if "sentences but" in error or "token" in error else 2
     said = run(f"--predictors wc --vocab-size 9 --max-length 3 --input-format ids {line}", status)
     assert error in said and said.count("\n") == 1
 
@@ -250,7 +296,7 @@ def test_a_predictor_without_bounds_needs_no_proof(run: Run) -> None:
     Path("plain.py").write_text(PLAIN)
     search = f"--predictors plain --plugin-file plain.py --show 0 {COMMON}"
     said = run(search, 2)
-    assert said.startswith("Error: --proof astar: ") and "'plain'" in said and "or give --proof none." in said
+    assert said.startswith("Error: --proof astar: ") and "'plain'" in said and "give --proof none." in said
     assert "What stands out" in run(f"{search} --proof none", 0)
 
 

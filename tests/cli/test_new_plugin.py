@@ -89,11 +89,20 @@ def test_a_new_plugin_decodes_with_its_options(written: Path, tmp_path: Path) ->
     [
         (
             "My_Idea",
-            "'My_Idea' is not a plugin name; expected lower-case letters, digits and hyphens, such as my-idea.",
+            "'My_Idea' is not a plugin name. Expected lower-case words of a to z and 0 to 9 with single hyphens "
+            "between them, a letter first, such as my-idea.",
         ),
         ("1st", "'1st' is not a plugin name"),
         ("a-", "'a-' is not a plugin name"),
+        ("a--b", "'a--b' is not a plugin name"),
+        ("ünï", "'ünï' is not a plugin name"),
+        ("", "'' is not a plugin name"),
         ("fst", "predictor 'fst' of sgdec already exists; choose another name."),
+        ("beam", "decoder 'beam' of sgdec already exists; choose another name."),
+        ("decoders", "'decoders': its module sgdec_decoders already exists; choose another name."),
+        ("none", "'none': its class None has the name of another thing in its module or tests; choose another name."),
+        ("scores", "'scores': its class Scores has the name of another thing"),
+        ("predictor-contract", "'predictor-contract': its class PredictorContract has the name"),
     ],
 )
 def test_a_name_that_cannot_be_is_refused(
@@ -102,6 +111,12 @@ def test_a_name_that_cannot_be_is_refused(
     assert main(["new-plugin", name, "--directory", str(tmp_path / "x")]) == UsageError.exit_status
     assert message in capsys.readouterr().err
     assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize("name", ["class", "import", "x2", "search"])
+def test_words_of_python_are_names_of_plugins(tmp_path: Path, name: str) -> None:
+    assert main(["new-plugin", name, "--directory", str(tmp_path)]) == 0
+    Host([tmp_path / f"sgdec_{name}.py"]).load("predictor", name)
 
 
 def test_a_folder_with_files_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -116,7 +116,7 @@ def test_only_never_with_a_positive_alpha_needs_a_limit() -> None:
         for alpha in (-0.5, 0.0, 0.6):
             decoder = BeamDecoder(2, alpha=alpha, normalize="length", stop=stop)  # type: ignore[arg-type]
             if stop == "hf-never" and alpha > 0:
-                with pytest.raises(UsageError, match="no length limit: give --max-length N, or use stop hf-false"):
+                with pytest.raises(UsageError, match=r"no length limit: give --max-length N\.$"):
                     decode(decoder, scores, 2, limit=None)
             else:
                 assert len(decode(decoder, scores, 2, limit=None).hypotheses) == 2
@@ -142,7 +142,7 @@ def test_the_note_says_why_a_search_can_end_too_early() -> None:
         said = BeamDecoder(stop=stop, alpha=alpha, normalize="length").caveat(4, falls)
         if said is None:
             return None
-        begin, end = f"with stop {stop} the search can end too early, because ", "; with stop length it cannot."
+        begin, end = f"with stop {stop} the search can end too early, because ", "."
         assert said.startswith(begin) and said.endswith(end)
         return said[len(begin) : -len(end)]
 

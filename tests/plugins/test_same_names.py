@@ -94,7 +94,16 @@ def test_the_options_of_a_plugin_bear_its_name_without_the_distribution(capsys: 
     assert scores(out) == {"wc": -9.0, "wc2": -3.0, "idxmap": -6.0}
     signature = Path("signed").read_text()
     assert "|plugins:sgdec-foo:1.0|predictors:1*wc@sgdec-foo(price=3),-9*wc2=wc," in signature
-    assert ",1*idxmap@sgdec-foo(times=4):wc3=wc@Sgdec_Foo(price=0.5)|decoder:greedy@sgdec-foo(width=2)|" in signature
+    assert ",1*idxmap@sgdec-foo(times=4):wc3=wc@sgdec-foo(price=0.5)|decoder:greedy@sgdec-foo(width=2)|" in signature
+
+
+def test_spellings_of_one_distribution_have_one_signature() -> None:
+    signatures = [
+        sgdec.load(f"wc@{spelt}", f"greedy@{spelt}", vocab_size=5, max_length=1).signature
+        for spelt in ("sgdec-foo", "Sgdec_Foo", "SGDEC.-_foo")
+    ]
+    assert signatures[0] == signatures[1] == signatures[2]
+    assert "wc@sgdec-foo" in signatures[0] and "greedy@sgdec-foo" in signatures[0]
 
 
 def test_a_config_file_names_a_plugin_as_the_command_line_does(capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,7 +30,8 @@ def test_methods_are_called_with_the_numbers_of_arguments_that_the_page_says() -
         "initialize_batch": (1,), "predict_batch": (1, 2), "consume_batch": (2,),
     }  # fmt: skip
     assert page.methods == {
-        "decode": (1,), "decode_batch": (1,), "decode_stream": (2,), "in_batches": (2,), "caveat": (2,)
+        "decode": (1,), "decode_batch": (1,), "decode_stream": (2,), "in_batches": (2,), "caveat": (2,),
+        "way_out": (2,),
     }  # fmt: skip
     of_both = {"best_remaining": (1,), "worst_remaining": (1,), "state_key": (1,), "attention": (1,)}
     of_both |= {"state_label": (1,), "progress": (1,), "advancing": (1,)}

@@ -248,6 +248,7 @@ def test_a_file_with_another_plugin_is_told_the_name(boundary: Boundary) -> None
     [
         (["bean", "x.py"], f"no assignment named 'bean'. Did you mean 'beam'? Available: {NAMES}."),
         (["beam", "x.py"], "x.py: no such file."),
+        (["beam", str(COURSE)], f"{COURSE}: a folder. Expected one file, such as {COURSE}/my_beam.py."),
         (["beam", str(SOLUTIONS / "my_beam.py"), "--debug", "nonsense"], "no promise contains that"),
         (["beam"], "Missing argument 'FILE'."),
     ],

@@ -4,14 +4,15 @@ hidden checks, and figures."""
 from __future__ import annotations
 
 import re
-import sys
 from collections import Counter
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import pytest
 from grader.assignment import COURSE, Share, load_assignment
+from grader.cli import main
 from models import language
 from models.claims import true_total
 from models.small import WEIGHTS, SmallModel
@@ -125,14 +126,34 @@ def test_the_language_has_uncertainty_and_noise() -> None:
 
 
 @pytest.mark.slow
-def test_the_baselines_of_the_handout_are_those_that_are_printed(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_baselines_of_the_handout_are_those_that_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
     from decode_this import baselines
 
-    monkeypatch.setattr(sys, "argv", ["baselines.py", str(SOLUTIONS / "my_decode_this.py")])
-    baselines.main()
+    assert main([str(SOLUTIONS / "my_decode_this.py")], baselines.command) == 0
     assert capsys.readouterr().out.rstrip() in (COURSE / "decode_this" / "handout.md").read_text()
+
+
+def test_baselines_without_a_way_to_go_are_left_out_with_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    from decode_this import baselines
+
+    assert main(["--sentences", "1"], baselines.command) == 0
+    said = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert said[0] == ["model", "bigrams", "lattices"]
+    assert said[1][:3] == ["greedy", "-", "0.00"] and said[2][-3:] == ["-", "0.00", "0.00"]
+    reason = "-: a beam of 4 finds the best of all sentences (model). Take more --sentences."
+    assert said[-1] == reason.split()
+
+
+@pytest.mark.parametrize("module", ["decode_this.baselines", "curse.figures"])
+def test_a_wrong_call_for_figures_is_one_line(module: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command = import_module(module).command
+    for call, message in (
+        (["no.py"], "no.py: no such file"),
+        (["no.py", "--sentences", "0"], "0 is not in the range"),
+    ):
+        assert main(call, command) == 2
+        said = capsys.readouterr().err
+        assert message in said and said.count("\n") == 1
 
 
 def test_a_hypothesis_has_the_total_that_the_predictors_give() -> None:

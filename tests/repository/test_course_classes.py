@@ -128,10 +128,12 @@ def test_only_graders_that_end_well_give_marks(course: Path, capsys: pytest.Capt
     table = [line.split() for line in output.out.splitlines()]
     assert ["bob", "graded", "12.5", "of", "20", "0"] in table
     assert output.out.splitlines()[-2:] == ["10 of 16 not graded", "1 of 16 UNPROTECTED: no marks"]
-    failed = table.index(["promises", "that", "failed", "most", "of", "5"])
+    failed = table.index(["promises", "that", "failed", "most", "of", "5", "tested"])
     assert table[failed + 1 : failed + 3] == [["second", "2"], ["first", "1"]]
     board = table.index(["score"])
     assert table[board + 1 : board + 3] == [["bob", "0.7500"], ["ada", "0.5000"]]
+    others = {name.lstrip("'") for name in found} - {"ada", "bob"}
+    assert dict(table[board + 3 : -2]) == dict.fromkeys(others, "-")
     assert "16 of 16: " in output.err and "bob, 12.5 points" in output.err
     assert (course / "records" / "bob.txt").read_text() == "a report\n"
     assert json.loads((course / "records" / "bob.json").read_text())["points"] == 12.5
@@ -220,6 +222,12 @@ def test_a_grader_that_is_killed_leaves_no_submission(course: Path) -> None:
     assert grade() == 1
     child = Path("/proc", Path("child").read_text(), "stat")
     assert not child.exists() or child.read_text().rsplit(")", 1)[1].split()[0] == "Z"
+
+
+def test_a_file_for_a_class_is_told_to_be_one(course: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("class").touch()
+    assert grade() == 2
+    assert capsys.readouterr().err == "Error: class: a file. Expected the folder of all submissions.\n"
 
 
 def test_outside_of_a_clone_one_line_says_what_is_missing(

@@ -205,12 +205,17 @@ def test_a_product_that_is_too_large_takes_coarser_relaxations_and_then_none(mon
         assert space.bounds_used == ("product" if most > 3 else "sum")
         lines.append(constellation.summary())
     said = (
-        r"(\d) were too large \(more than (\d+) arcs, or too many sweeps; the largest: 12 states and (\d+) arcs of "
-        r"'a', 7 relaxed states of 'lm'\), so coarser relaxations were tried, and (\d) times plain sums were left"
+        r"(\d \w+) too large \(more than (\d+) arcs, or too many sweeps; the largest: 12 states and (\d+) arcs of "
+        r"'a', 7 relaxed states of 'lm'\), so coarser relaxations were tried, and (\d \w+) plain sums were left"
     )
     found = [re.search(said, line or "") for line in lines]
     arcs = str(len(automaton.tokens))
-    assert [match and match.groups() for match in found] == [None, ("1", arcs, arcs, "0"), ("2", "3", arcs, "1")]
+    assert [match and match.groups() for match in found] == [
+        None,
+        ("1 was", arcs, arcs, "0 times"),
+        ("2 were", "3", arcs, "1 time"),
+    ]
+    assert lines[0] is not None and re.match(r"bounds: 1 product with \d{2,} arcs, ", lines[0])
     assert bounds[0] < bounds[1] < 1e5 < bounds[2]
 
 

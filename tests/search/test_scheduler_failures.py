@@ -113,7 +113,11 @@ DIED = "After the longest prefix, 3 4: a allows nothing."
     [
         (BeamDecoder(), f"the search found no path that satisfies all predictors. {DIED}"),
         (DfsDecoder(), f"no path satisfies all predictors. {DIED}"),
-        (DfsDecoder(max_expansions=1), "the search was cut short before it found one; give it a larger budget."),
+        (
+            DfsDecoder(max_expansions=1),
+            "the search was cut short before it found one; give it a length limit (--max-length N) and a larger "
+            "budget.",
+        ),
     ],
 )
 def test_a_sentence_without_any_hypothesis_says_no_more_than_is_known(decoder: Decoder, why: str) -> None:

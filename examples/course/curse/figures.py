@@ -6,32 +6,33 @@ the same file; A* finds the modes for the search errors.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 
+import click
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from curse.checks import ROWS, Figures, Rules, beam, exact, figures_of, search, sentences
+from grader.cli import main
 
 from sgdec.plugins.host import Host
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Print the figures of a submission.")
-    parser.add_argument("file", type=Path)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--sentences", type=int, default=40)
-    given = parser.parse_args()
-    make = Host([given.file], autoload=False).load("decoder", "mysearch")
-    tested = list(sentences(np.random.default_rng(given.seed), given.sentences))
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Seed of the sentences.")
+@click.option("--sentences", "count", type=click.IntRange(min=1), default=40, show_default=True, help="Their number.")
+def command(file: Path, seed: int, count: int) -> None:
+    """Print the figures of the submission FILE."""
+    make = Host([file], autoload=False).load("decoder", "mysearch")
+    tested = list(sentences(np.random.default_rng(seed), count))
     found = {"exact": [search(exact(make), tiny, most=100_000)[0] for tiny in tested]}
     found |= {name_of(rules): [search(beam(make, rules), tiny)[0] for tiny in tested] for rules in ROWS}
-    print(f"{'':24}", *(f"{name:>7}" for name in Figures._fields))
+    click.echo(" ".join([f"{'':24}", *(f"{name:>7}" for name in Figures._fields)]))
     for name, hypotheses in found.items():
         figures = figures_of(hypotheses, tested, name)
-        print(f"{name:24}", *(f"{value:7.2f}" for value in figures))
+        click.echo(" ".join([f"{name:24}", *(f"{value:7.2f}" for value in figures)]))
 
 
 def name_of(rules: Rules) -> str:
@@ -42,4 +43,4 @@ def name_of(rules: Rules) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(called=command))

@@ -54,6 +54,8 @@ def command(
     The same file and seed give the same points. Exit status 0 for full marks, 1 for less, 2 for a wrong call.
     """
     asked = load_assignment(assignment)
+    if file.is_dir():
+        raise UsageError(f"{file}: a folder. Expected one file, such as {file / f'my_{assignment}.py'}.")
     if not file.is_file():
         raise UsageError(f"{file}: no such file.")
     if debug is not None:
@@ -87,10 +89,10 @@ def _debug(asked: Assignment, file: Path, seed: int, text: str) -> int:
     return 0
 
 
-def main(args: Sequence[str] | None = None) -> int:
-    """Run the command; a wrong call gives one line and exit status 2."""
+def main(args: Sequence[str] | None = None, called: click.Command = command) -> int:
+    """Run a command of the course; a wrong call gives one line and exit status 2."""
     try:
-        return int(command.main(args, standalone_mode=False) or 0)
+        return int(called.main(args, standalone_mode=False) or 0)
     except (SgdecError, click.ClickException) as error:
         click.echo(f"Error: {error.format_message() if isinstance(error, click.ClickException) else error}", err=True)
         return error.exit_status if isinstance(error, SgdecError) else 2

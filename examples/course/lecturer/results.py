@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -48,10 +49,10 @@ def lines(assignment: Assignment, outcomes: Sequence[Outcome]) -> Iterator[str]:
     tested = [outcome.record for outcome in outcomes if outcome.record is not None and not outcome.record["lost"]]
     if failed := _failed_most(tested):
         yield ""
-        yield table(["promises that failed most", f"of {len(tested)}"], failed)
+        yield table(["promises that failed most", f"of {len(tested)} tested"], failed)
     for board, values in _leaderboards(outcomes).items():
         yield ""
-        yield table([board, ""], [[name, f"{value:.4f}"] for name, value in values])
+        yield table([board, ""], values)
     for status, words in (("not graded", "not graded"), ("UNPROTECTED", UNPROTECTED)):
         if count := sum(outcome.status == status for outcome in outcomes):
             yield f"{count} of {len(outcomes)} {words}"
@@ -72,13 +73,14 @@ def _failed_most(records: Sequence[dict[str, Any]]) -> list[list[str]]:
     return [[promise, str(count)] for promise, count in most if count]
 
 
-def _leaderboards(outcomes: Sequence[Outcome]) -> dict[str, list[tuple[str, float]]]:
-    """For each board the submissions with their values, the highest first."""
-    boards: dict[str, list[tuple[str, float]]] = {}
-    for outcome in outcomes:
-        for board, value in _record(outcome).get("values", {}).items():
-            boards.setdefault(board, []).append((outcome.name, value))
-    return {board: sorted(found, key=lambda item: -item[1]) for board, found in sorted(boards.items())}
+def _leaderboards(outcomes: Sequence[Outcome]) -> dict[str, list[list[str]]]:
+    """For each board all submissions with their values, the highest first; those without a value are last."""
+    values = {outcome.name: _record(outcome).get("values", {}) for outcome in outcomes}
+    boards = {}
+    for board in sorted({board for found in values.values() for board in found}):
+        ranked = sorted(values, key=lambda name: -values[name].get(board, -math.inf))
+        boards[board] = [[name, f"{values[name][board]:.4f}" if board in values[name] else "-"] for name in ranked]
+    return boards
 
 
 def _short(reason: str) -> str:

@@ -91,7 +91,9 @@ def _encoded(line: str, source: Source | Unreadable, vocabularies: Vocabularies)
 
 def _token(word: str, vocab_size: int | None, where: str) -> int:
     token = whole_number(word)
-    if token is None or token in (BOS, EOS) or (vocab_size is not None and token >= vocab_size):
+    if token is None or token in (BOS, EOS):
         given = repr(word) if len(word) <= 40 else f"{word[:20]!r}... ({len(word)} characters)"
         raise SgdecError(f"{where}: {given} is not a token id of an output; for text use --input-format text.")
+    if vocab_size is not None and token >= vocab_size:
+        raise SgdecError(f"{where}: token {token} is outside the vocabulary of {counted(vocab_size, 'token')}.")
     return token

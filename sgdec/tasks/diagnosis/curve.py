@@ -14,13 +14,13 @@ from sgdec.decoder import Decoder
 from sgdec.errors import UsageError
 from sgdec.library import LoadedRun
 from sgdec.protocol import Hypothesis
+from sgdec.ranking import is_better
 from sgdec.search.outcome import Outcome
 from sgdec.sums import mean
 from sgdec.tasks.diagnosis.cases import Case
 from sgdec.tasks.diagnosis.lengths import compare_lengths
 from sgdec.tasks.diagnosis.repeating import decoded, with_option
 from sgdec.tasks.diagnosis.run import Diagnosis, reference_of, spelled
-from sgdec.tasks.diagnosis.scored import is_better
 from sgdec.tasks.metrics import corpus_scores, sentence_chrf
 
 

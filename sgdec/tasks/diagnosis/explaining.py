@@ -58,7 +58,8 @@ def _model(sentence: Sentence, piece: Callable[[int], str]) -> str:
     if model.forbidden is not None:
         token = "</s>" if model.forbidden.token == EOS else repr(piece(model.forbidden.token))
         names = " and ".join(model.forbidden.predictors)
-        return f"Model error: {names} forbids token {model.forbidden.position} of the reference, {token}."
+        later = f"; {' and '.join(model.forbidden.later)} forbids a later one" if model.forbidden.later else ""
+        return f"Model error: {names} forbids token {model.forbidden.position} of the reference, {token}{later}."
     if model.by is None:
         return "Model unknown." if model.error == "unknown" else "No model error: there is no output to compare with."
     if model.error == "error":

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sgdec.errors import counted
 from sgdec.tasks.diagnosis.summary import Summary
 
 FEW, MOST = 0.1, 0.5
@@ -19,7 +20,7 @@ TOO_SHORT, TOO_LONG = 0.9, 1.1
 
 def findings(summary: Summary) -> list[str]:
     """One line for each finding, the most direct causes first."""
-    parts = (_forbidden, _search, _stops, _weights, _lengths, _empty)
+    parts = (_forbidden, _search, _stops, _model, _lengths, _empty)
     return [line for part in parts for line in part(summary)]
 
 
@@ -45,9 +46,10 @@ def _search(summary: Summary) -> Iterator[str]:
             f"{_of_these(summary.empty.better)}."
         )
     if summary.unknown.sentences >= MOST * summary.sentences:
+        proof = "" if summary.can_tell is None else f", or {summary.can_tell},"
         yield (
             f"Search errors are unknown for {summary.unknown.sentences} of {summary.sentences} sentences: "
-            "--witness FILE, or --proof with a larger --max-expansions, can tell."
+            f"--witness FILE{proof} can tell."
         )
 
 
@@ -80,19 +82,30 @@ def _other_lengths(summary: Summary) -> str:
     return f"{told}. So stop {summary.stops.rule} hides {hidden}"
 
 
-def _weights(summary: Summary) -> Iterator[str]:
-    errors = summary.model_errors.sentences
-    consulted = [each for each in summary.deciders if each.weight is not None]
-    if len(consulted) < 2 or errors < FEW * summary.sentences:
+def _model(summary: Summary) -> Iterator[str]:
+    """Model errors, and the predictors that decide most of them. A predictor alone decides against nothing."""
+    errors, of = summary.model_errors.sentences, summary.sentences
+    if not errors or errors < FEW * of:
         return
-    for each in consulted:
-        if each.model_errors > MOST * errors:
-            line = f"{each.name} (weight {each.weight:g}) decides {each.model_errors} of {errors} model errors"
-            if each.turning_weight is None or each.turning <= MOST * each.model_errors:
-                yield f"{line}; another weight of the same sign turns {each.turning} of them."
-            else:
-                median = f"{each.turning_weight:.4g} in the median"
-                yield f"{line}; {each.turning} of them turn at another weight, {median}."
+    consulted = [each for each in summary.deciders if each.weight is not None]
+    deciding = [each for each in consulted if each.model_errors > MOST * errors]
+    if len(consulted) < 2 or not deciding:
+        nobody = ", and no predictor decides most of these" if len(consulted) > 1 else ""
+        yield f"The reference ranks lower than the output in {errors} of {of} sentences{nobody}."
+        return
+    for each in deciding:
+        line = f"{each.name} (weight {each.weight:g}) decides {each.model_errors} of {_model_errors(summary)}"
+        if each.turning_weight is None or each.turning <= MOST * each.model_errors:
+            yield f"{line}; another weight of the same sign turns {each.turning} of them."
+        else:
+            median = f"{each.turning_weight:.4g} in the median"
+            yield f"{line}; {each.turning} of them turn at another weight, {median}."
+
+
+def _model_errors(summary: Summary) -> str:
+    """Their number, and what it leaves out."""
+    number = counted(summary.model_errors.sentences, "model error")
+    return f"{number} whose reference is not forbidden" if summary.forbidden else number
 
 
 def _lengths(summary: Summary) -> Iterator[str]:

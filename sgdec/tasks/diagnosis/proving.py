@@ -41,7 +41,26 @@ def prove(run: LoadedRun, sources: Iterable[Source], budget: Budget) -> Iterator
     try:
         yield from Scheduler(constellation, exact_decoder(run, budget), **chosen).run(sources)
     except UsageError as error:
-        raise UsageError(f"--proof {budget.proof}: {str(error).rstrip('.')}; or give --proof none.") from error
+        bounds = constellation.bounds_under(constellation.weights)
+        undeclared = " and ".join(repr(constellation.names[k]) for k in sorted(bounds.undeclared))
+        problem = f"{str(error).rstrip('.')}; or"
+        if undeclared:  # another decoder, as the error proposes, would be diagnosed by the same exact search
+            problem = f"no bound is known for the scores of {undeclared}, so nothing can be proven;"
+        raise UsageError(f"--proof {budget.proof}: {problem} give --proof none.") from error
+
+
+def can_tell(run: LoadedRun, budget: Budget) -> str | None:
+    """The option with which an exact search tells more about the sentences that this one leaves unknown.
+
+    None = there is none: predictors do not declare bounds, or a search without a length limit may never end.
+    """
+    falls = run.never_rises and not run.parts.decoder.ranking.uses_length
+    if not run.bounded or not (run.limited or falls):
+        return None
+    if budget.proof == "none":
+        return f"--proof {Budget.proof}"
+    limits = {"--max-expansions": budget.max_expansions, "--max-seconds": budget.max_seconds}
+    return " and ".join(f"a larger {name}" for name, limit in limits.items() if limit) or None
 
 
 def exact_decoder(run: LoadedRun, budget: Budget) -> Decoder:

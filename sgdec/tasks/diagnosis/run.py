@@ -19,7 +19,7 @@ from sgdec.tasks.diagnosis.agreement import Agreement, agreement
 from sgdec.tasks.diagnosis.calibration import Reliability, reliability
 from sgdec.tasks.diagnosis.cases import Case, pair_of
 from sgdec.tasks.diagnosis.following import NO_TOKEN, Path, alone, follow
-from sgdec.tasks.diagnosis.proving import Budget, bound_of, prove
+from sgdec.tasks.diagnosis.proving import Budget, bound_of, can_tell, prove
 from sgdec.tasks.diagnosis.scored import Scored
 from sgdec.tasks.diagnosis.stopping import Stopping, stopping
 from sgdec.tasks.diagnosis.subject import Subject
@@ -42,6 +42,8 @@ class Diagnosis:
     """The result for a set of sentences."""
 
     subject: Subject
+    can_tell: str | None
+    """The option with which the exact search would tell more (`proving.can_tell`)."""
     stopping: Stopping
     shorter_lists: int
     """The n-best lists that lack a hypothesis which a second search found (`Stopping.shorter_lists`)."""
@@ -99,6 +101,7 @@ def diagnose(
         sentences.append(_judged(run, case, outcome, scores, proof, bound, paths))
     return Diagnosis(
         Subject.of(run, budget or Budget(), stop),
+        can_tell(run, budget or Budget()),
         stop,
         stop.shorter_lists(outcomes),
         tuple(sentences),
@@ -262,14 +265,16 @@ def _judged(
 
 
 def _forbidden(reference: Tokens | Exception, paths: Mapping[str, Path | None]) -> Forbidden | None:
-    """The first token that a predictor forbids, and all predictors that forbid it."""
-    stops = {name: path.forbidden_at for name, path in paths.items() if path is not None}
-    places = [place for place in stops.values() if place is not None]
-    if not places or not isinstance(reference, tuple):
+    """The first token that a predictor forbids, and all predictors that forbid it or a later one."""
+    stops = {
+        name: path.forbidden_at for name, path in paths.items() if path is not None and path.forbidden_at is not None
+    }
+    if not stops or not isinstance(reference, tuple):
         return None
-    first = min(places)
+    first = min(stops.values())
     forbidding = tuple(name for name, place in stops.items() if place == first)
-    return Forbidden(forbidding, (*reference, EOS)[first], first + 1)
+    later = tuple(name for name, place in stops.items() if place > first)
+    return Forbidden(forbidding, (*reference, EOS)[first], first + 1, later)
 
 
 def _text(run: LoadedRun, tokens: Sequence[int]) -> str:

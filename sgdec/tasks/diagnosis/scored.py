@@ -17,9 +17,6 @@ from sgdec.protocol import Hypothesis
 from sgdec.ranking import Ranking
 from sgdec.sums import exact_sum
 
-RELATIVE, ABSOLUTE = 1e-5, 1e-4
-"""Rank scores that differ by at most this count as equal. The scores of a model in float32 depend on the batch by
-about 1e-6 for each token."""
 COVERAGE = "coverage penalty"
 """Stands for a predictor in a decision that the coverage penalty has made."""
 
@@ -60,11 +57,6 @@ class Decision:
     turning_weight: float | None
     """The weight of this predictor with which both hypotheses rank equally, all else unchanged; None if there
     is none with the sign of the present one."""
-
-
-def is_better(one: float, other: float) -> bool:
-    """Whether a rank score is higher than another by more than the tolerance."""
-    return one > other and not math.isclose(one, other, rel_tol=RELATIVE, abs_tol=ABSOLUTE)
 
 
 def decision(better: Scored, worse: Scored, names: Sequence[str], weights: Sequence[float | None]) -> Decision:

@@ -15,9 +15,9 @@ from sgdec.decoder import Decoder
 from sgdec.errors import UsageError
 from sgdec.library import LoadedRun
 from sgdec.plugins.options import describe
+from sgdec.ranking import is_better
 from sgdec.search.outcome import Outcome
 from sgdec.tasks.diagnosis.repeating import decoded, with_option
-from sgdec.tasks.diagnosis.scored import is_better
 
 OPTION = "stop"
 PATIENT = ("proven", "length")

@@ -9,12 +9,13 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any, NamedTuple
 
+from sgdec.ranking import is_better
 from sgdec.sums import mean
 from sgdec.tasks.diagnosis.agreement import Agreement
 from sgdec.tasks.diagnosis.calibration import Reliability
 from sgdec.tasks.diagnosis.lengths import Lengths, compare_lengths
 from sgdec.tasks.diagnosis.run import Diagnosis
-from sgdec.tasks.diagnosis.scored import COVERAGE, Decision, Scored, is_better
+from sgdec.tasks.diagnosis.scored import COVERAGE, Decision, Scored
 from sgdec.tasks.diagnosis.verdicts import VERDICTS, Sentence
 
 
@@ -32,7 +33,7 @@ class Decider(NamedTuple):
     name: str
     weight: float | None
     forbids: int
-    """References that it forbids."""
+    """References of which it forbids a token, the first forbidden one or a later one."""
     model_errors: int
     """Those that it decides, without the references that it forbids."""
     search_errors: int
@@ -92,6 +93,8 @@ class Summary:
     no_search_error: int
     unknown: Errors
     """Sentences without a known better hypothesis or a proof that there is none; the mean is that of the gaps."""
+    can_tell: str | None
+    """The option with which the exact search would tell more about these; None = there is none."""
     model_errors: Errors
     """Without forbidden references."""
     forbidden: int
@@ -143,6 +146,7 @@ def summarise(diagnosis: Diagnosis) -> Summary:
         _errors([each.search.by for each in kinds["witnessed"]]),
         sum(each.search.error == "none" for each in sentences),
         _errors([each.search.gap for each in kinds["unknown"]]),
+        diagnosis.can_tell,
         _errors([each.model.by for each in errors if each.model.by is not None]),
         sum(each.model.error == "forbidden" for each in sentences),
         sum(each.too_long for each in sentences),
@@ -169,9 +173,8 @@ def _errors(amounts: Sequence[float]) -> Errors:
 def _deciders(diagnosis: Diagnosis, sentences: Sequence[Sentence]) -> list[Decider]:
     model = [each.model.decision for each in sentences if each.model.error == "error" and each.model.decision]
     search = [each.search.decision for each in sentences if each.search.decision]
-    forbidding = Counter(
-        name for each in sentences if each.model.forbidden is not None for name in each.model.forbidden.predictors
-    )
+    forbidden = [each.model.forbidden for each in sentences if each.model.forbidden is not None]
+    forbidding = Counter(name for each in forbidden for name in (*each.predictors, *each.later))
     weights = dict(diagnosis.subject.weights)
     if any(each.predictor == COVERAGE for each in [*model, *search]):
         weights[COVERAGE] = None

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from sgdec.ranking import ABSOLUTE, RELATIVE
 from sgdec.tasks.comparison_tables import NONE, Table
 from sgdec.tasks.diagnosis.curve import Oracle, Point
-from sgdec.tasks.diagnosis.scored import ABSOLUTE, RELATIVE
 from sgdec.tasks.diagnosis.summary import Errors, Summary
 
 

@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from sgdec.tasks.diagnosis.scored import Decision, Scored, decision, is_better
+from sgdec.ranking import is_better
+from sgdec.tasks.diagnosis.scored import Decision, Scored, decision
 
 Search: TypeAlias = Literal["proven", "witnessed", "none", "unknown"]
 Model: TypeAlias = Literal["error", "forbidden", "none", "unknown"]
@@ -57,9 +58,12 @@ class Forbidden:
     """The first token of a reference that a predictor forbids."""
 
     predictors: tuple[str, ...]
+    """Those that forbid this token."""
     token: int
     position: int
     """From 1; ``</s>`` has the last one."""
+    later: tuple[str, ...] = ()
+    """Those that forbid a later token, and not this one."""
 
 
 @dataclass(frozen=True)
@@ -199,6 +203,7 @@ class Sentence:
                     "predictors": model.forbidden.predictors,
                     "token": model.forbidden.token,
                     "position": model.forbidden.position,
+                    "later": model.forbidden.later,
                 },
             },
             "expansions": self.expansions,

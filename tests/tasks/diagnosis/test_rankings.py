@@ -6,11 +6,11 @@ import pytest
 from sgdec_decoders.beam import BeamDecoder
 
 import sgdec
-from sgdec.ranking import Ranking
+from sgdec.ranking import Ranking, is_better
 from sgdec.tasks.diagnosis.cases import Case
 from sgdec.tasks.diagnosis.proving import Budget
 from sgdec.tasks.diagnosis.run import diagnose
-from sgdec.tasks.diagnosis.scored import COVERAGE, Decision, Scored, decision, is_better
+from sgdec.tasks.diagnosis.scored import COVERAGE, Decision, Scored, decision
 from sgdec.tasks.diagnosis.verdicts import Judge, ModelVerdict
 from tests.helpers.explicit_spaces import V, random_space, rank_score
 

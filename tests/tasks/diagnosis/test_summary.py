@@ -57,10 +57,22 @@ def test_findings_say_which_weights_and_budgets_are_meant() -> None:
         found
     )
     unknown = replace(found, unknown=found.unknown._replace(sentences=4))
+    said = "Search errors are unknown for 4 of 4 sentences: --witness FILE{} can tell."
+    assert said.format(", or --proof astar,") in findings(unknown)
+    for can_tell, proof in [("a larger --max-expansions", ", or a larger --max-expansions,"), (None, "")]:
+        assert said.format(proof) in findings(replace(unknown, can_tell=can_tell))
+
+
+def test_model_errors_stand_out_if_no_predictor_decides_most_of_them() -> None:
+    found = summarise(words(1.0))
+    (decider,) = found.deciders
+    halves = tuple(decider._replace(name=name, model_errors=2) for name in ("one", "other"))
     assert (
-        "Search errors are unknown for 4 of 4 sentences: --witness FILE, or --proof with a larger --max-expansions, "
-        "can tell."
-    ) in findings(unknown)
+        "The reference ranks lower than the output in 4 of 5 sentences, and no predictor decides most of these."
+    ) in findings(replace(found, deciders=halves))
+    assert "The reference ranks lower than the output in 4 of 5 sentences." in findings(found)
+    rare = replace(found, sentences=1000)
+    assert not any(line.startswith("The reference ranks lower") for line in findings(rare))
 
 
 def test_an_empty_output_that_ranks_higher_is_counted() -> None:

@@ -18,12 +18,11 @@ from sgdec.context import EOS
 from sgdec.decoder import Decoder
 from sgdec.library import LoadedRun
 from sgdec.protocol import BatchPredictor, Source
-from sgdec.ranking import Ranking
+from sgdec.ranking import Ranking, is_better
 from sgdec.search.constellation import Constellation
 from sgdec.tasks.diagnosis.cases import Case
 from sgdec.tasks.diagnosis.proving import Budget
 from sgdec.tasks.diagnosis.run import diagnose
-from sgdec.tasks.diagnosis.scored import is_better
 from sgdec.tasks.diagnosis.verdicts import Sentence
 from sgdec.testing import TinySpace, enumerate_space
 from sgdec.testing.enumeration import followers
