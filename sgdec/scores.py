@@ -7,9 +7,9 @@ asked (`Scores`), and those that can be added to a score for every token of the 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from itertools import chain, islice, pairwise
+from itertools import chain, count, islice, pairwise
 from typing import Any, final
 
 import numpy as np
@@ -148,11 +148,33 @@ class Scores:
         """The number of prefixes."""
         raise NotImplementedError
 
+    def changed(self, matrix: Callable[[Array], Array], row: Callable[[SparseRow, int], SparseRow]) -> Scores:
+        """For wrappers: the same scores, changed as a ``matrix [rows, V]`` if they are dense, else row by row.
+
+        ``row`` gets each row and its number.
+
+        >>> Scores.sparse([7], [-0.5]).changed(lambda values: 2 * values, lambda row, i: row.shifted(1.0)).rows
+        [SparseRow({7: -1.5}, default=-inf)]
+        """
+        return SparseScores(list(map(row, self.rows, count())))
+
+    def as_list(self, place: int) -> SparseRow:
+        """One row as a list; of all tokens, if it is dense."""
+        return self.rows[place]
+
+    def as_array(self, place: int, width: int) -> Array:
+        """One row as an array ``[width]``; ``[V]`` if it is dense."""
+        return self.rows[place].filled(width)
+
     # What a search asks. Each kind answers in its own way.
 
     def row(self, place: int) -> SparseRow | None:
         """The row at ``place`` as a list; None if it is dense."""
         return self.rows[place]
+
+    def row_bytes(self) -> int | None:
+        """The memory of a row of a matrix; None without one."""
+        return None
 
     def restricting(self, places: Places) -> TokenLists | list[SparseRow | None] | None:
         """What these nodes are restricted to: for each the row that lists its tokens, or None; None = no node is.
@@ -271,8 +293,21 @@ class DenseScores(Addable):
     def width(self) -> int:  # type: ignore[override]
         return int(self.values.shape[1])
 
+    def changed(self, matrix: Callable[[Array], Array], row: Callable[[SparseRow, int], SparseRow]) -> DenseScores:
+        return DenseScores(matrix(self.values))
+
+    def as_list(self, place: int) -> SparseRow:
+        values = self.values[place].tolist()
+        return SparseRow(range(len(values)), values)
+
+    def as_array(self, place: int, width: int) -> Array:
+        return self.values[place]
+
     def row(self, place: int) -> None:
         return None
+
+    def row_bytes(self) -> int:
+        return arrays.host_row_bytes(self.values)
 
     @property
     def restricts(self) -> bool:

@@ -16,9 +16,9 @@ def normalized(scores: Scores, vocab_size: int | None, who: str, temperature: fl
 
     Raises UsageError, naming ``who``, if a sparse row has a default for tokens whose number is unknown.
     """
-    if scores.values is not None:
-        return Scores(values=_dense(scores.values, temperature))
-    return Scores(rows=[_sparse(row, vocab_size, who, temperature) for row in scores.rows])
+    return scores.changed(
+        lambda values: _dense(values, temperature), lambda row, _: _sparse(row, vocab_size, who, temperature)
+    )
 
 
 def _dense(values: Array, temperature: float) -> Array:

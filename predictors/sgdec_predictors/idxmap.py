@@ -91,11 +91,8 @@ class IdxMap(Wrapper):
         wanted: list[Candidates | None] | None = None
         if candidates is not None:
             wanted = [None if some is None else sorted(self._target.inward(some)) for some in candidates]
-        scores = self.inner.predict_batch(states, wanted)
-        if scores.values is not None:
-            return Scores(values=self._target.columns(scores.values))
-        return Scores(
-            rows=[SparseRow(self._target.outward(row.tokens), row.scores, row.default) for row in scores.rows]
+        return self.inner.predict_batch(states, wanted).changed(
+            self._target.columns, lambda row, _: SparseRow(self._target.outward(row.tokens), row.scores, row.default)
         )
 
     def consume_batch(self, states: Sequence[State], tokens: Sequence[int]) -> list[State]:

@@ -65,11 +65,10 @@ class MaskVocab(Wrapper):
         wanted: list[Candidates | None] | None = None
         if candidates is not None:
             wanted = [None if some is None else [w for w in some if w not in self._masked] for some in candidates]
-        scores = self.inner.predict_batch(states, wanted)
-        if scores.values is not None:
-            return Scores(values=_with_zeros(scores.values, self._masked.places(scores.values.shape[-1])))
-        asked = candidates if candidates is not None else [None] * len(states)
-        return Scores(rows=[self._row(row, some) for row, some in zip(scores.rows, asked, strict=True)])
+        return self.inner.predict_batch(states, wanted).changed(
+            lambda values: _with_zeros(values, self._masked.places(values.shape[-1])),
+            lambda row, place: self._row(row, None if candidates is None else candidates[place]),
+        )
 
     def consume_batch(self, states: Sequence[State], tokens: Sequence[int]) -> list[State]:
         after = list(states)

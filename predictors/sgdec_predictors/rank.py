@@ -44,10 +44,7 @@ class Rank(Wrapper):
     def predict_batch(self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None) -> Scores:
         """Raises UsageError if the number of tokens that score higher is unknown, because a row is sparse and V is
         unknown."""
-        scores = self.inner.predict_batch(states)
-        if scores.values is not None:
-            return Scores(values=_ranks(scores.values))
-        return Scores(rows=[self._ranked(row) for row in scores.rows])
+        return self.inner.predict_batch(states).changed(_ranks, self._ranked)
 
     def best_remaining(self, states: Sequence[State]) -> list[float]:
         """-1: at least ``</s>`` must follow, and at best it has rank 1."""
@@ -55,7 +52,7 @@ class Rank(Wrapper):
         inner = method(states) if method is not None else [0.0] * len(states)
         return [FORBIDDEN if remaining == FORBIDDEN else -1.0 for remaining in inner]
 
-    def _ranked(self, row: SparseRow) -> SparseRow:
+    def _ranked(self, row: SparseRow, _: int) -> SparseRow:
         listed, default = np.asarray(row.scores, dtype=np.float64), row.default
         ranks = _ranks(listed[None])[0]
         lower = listed < default  # so all tokens that are not listed score higher

@@ -95,10 +95,9 @@ class Repetition(Wrapper):
         """Raises UsageError with ``normalize`` if a row is sparse and open, and V is unknown."""
         inner = self.inner.predict_batch(self.inner_states(states), None if self._normalize else candidates)
         seen = [state.seen for state in states]
-        if inner.values is not None:
-            changed = Scores(values=self._dense(inner.values, seen))
-        else:
-            changed = Scores(rows=list(map(self._sparse, inner.rows, seen)))
+        changed = inner.changed(
+            lambda values: self._dense(values, seen), lambda row, place: self._sparse(row, seen[place])
+        )
         return normalized(changed, self._vocab_size, "repetition") if self._normalize else changed
 
     def consume_batch(self, states: Sequence[_Prefix], tokens: Sequence[int]) -> list[State]:

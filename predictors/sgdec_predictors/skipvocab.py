@@ -27,8 +27,9 @@ from pydantic import Field
 
 import sgdec
 from sgdec import BatchPredictor, Context, Scores, Source, UsageError
+from sgdec.arrays import namespace
 from sgdec.context import Vocabularies
-from sgdec.protocol import FORBIDDEN, Candidates, SparseRow, State
+from sgdec.protocol import FORBIDDEN, Candidates, State
 from sgdec.topk import top_tokens
 from sgdec.wrapping import Wrapper
 from sgdec_predictors._token_set import TokenSet
@@ -110,7 +111,7 @@ class SkipVocab(Wrapper):
         ways = self._ways(states)
         rows = [each.best for each in ways if isinstance(each, _DenseWays)]
         if len(rows) == len(ways):
-            return Scores(values=_module(rows[0]).stack(rows))
+            return Scores(values=namespace(rows[0]).stack(rows))
         return Scores.stack(each.scores() for each in ways)
 
     def consume_batch(self, states: Sequence[_Prefix], tokens: Sequence[int]) -> list[_Prefix]:
@@ -128,7 +129,7 @@ class SkipVocab(Wrapper):
         """The ways from all prefixes in one batch: first those without a skip, then those with one, ..."""
         ends = [_End(place, 0.0, state) for place, state in enumerate(inner)]
         scores = self.inner.predict_batch(inner)
-        kind = _SparseWays if scores.values is None else _DenseWays
+        kind = _DenseWays if scores.row(0) is None else _SparseWays
         found: list[_Ways] = [kind(self._skipped, self._width, self._size) for _ in inner]
         for skips in range(self._max_skips + 1):
             steps: list[list[_Step]] = [[] for _ in inner]
@@ -185,11 +186,10 @@ class _Ways(ABC):
     def offer(self, end: _End, scores: Scores, i: int) -> Sequence[tuple[int, float]]:
         """Offers the continuations of ``end`` in row i; returns that row's best skipped tokens with their scores."""
         self._states.append(end.state)
-        row = scores.rows[i] if scores.values is None else scores.values[i]
-        return self._take(len(self._states) - 1, end.score, row)
+        return self._take(len(self._states) - 1, end.score, scores, i)
 
     @abstractmethod
-    def _take(self, way: int, before: float, row: Any) -> Sequence[tuple[int, float]]:
+    def _take(self, way: int, before: float, scores: Scores, i: int) -> Sequence[tuple[int, float]]:
         """The same for way number ``way``, which scores ``before``."""
 
     @abstractmethod
@@ -218,8 +218,8 @@ class _SparseWays(_Ways):
         self._default = FORBIDDEN, 0
         """The same for all other tokens."""
 
-    def _take(self, way: int, before: float, row: Any) -> Sequence[tuple[int, float]]:
-        row = row if isinstance(row, SparseRow) else SparseRow(range(len(row)), row.tolist())
+    def _take(self, way: int, before: float, scores: Scores, i: int) -> Sequence[tuple[int, float]]:
+        row = scores.as_list(i)
         kept = {token: score for token, score in row.lookup.items() if token not in self._skipped}
         for token in {**self._best, **kept}:
             new = before + kept.get(token, row.default), way
@@ -254,10 +254,9 @@ class _DenseWays(_Ways):
     _way: Any = None
     """``[V]``: the number of its way."""
 
-    def _take(self, way: int, before: float, row: Any) -> Sequence[tuple[int, float]]:
-        if isinstance(row, SparseRow):
-            row = _filled(row, len(self.best))
-        xp, columns = _module(row), self._skipped.places(len(row))
+    def _take(self, way: int, before: float, scores: Scores, i: int) -> Sequence[tuple[int, float]]:
+        row: Any = scores.as_array(i, 0 if self.best is None else len(self.best))
+        xp, columns = namespace(row), self._skipped.places(len(row))
         skipped = row[columns]
         kept = row[: self._width] + before
         kept[columns[columns < len(kept)]] = FORBIDDEN
@@ -288,22 +287,6 @@ class _DenseWays(_Ways):
 def _better(old: tuple[float, int], new: tuple[float, int]) -> tuple[float, int]:
     """The way that scores more, the old one if equal; a NaN wins, so that it is detected."""
     return old if new[0] <= old[0] or math.isnan(old[0]) else new
-
-
-def _filled(row: SparseRow, width: int) -> Any:
-    filled = np.full(width, row.default)
-    tokens, scores = row.arrays
-    filled[tokens] = scores
-    return filled
-
-
-def _module(values: Any) -> Any:
-    """The module of an array: numpy or torch."""
-    if isinstance(values, np.ndarray):
-        return np
-    import torch
-
-    return torch
 
 
 @sgdec.hookimpl

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sgdec.arrays import host_row_bytes
 from sgdec.protocol import BatchPredictor, Candidates, Scores, Source, State
 from sgdec.scores import require_scores
 from sgdec.search.answers import require_one_each
@@ -42,8 +41,8 @@ class Member:
             require_room(len(states), known, f"predictor {self.name!r}: the scores of", "prefixes")
         found: Scores = self._called("predict_batch", None, states, candidates)
         require_scores(self.name, found, len(states))
-        if known is None and found.values is not None:
-            self._row_bytes[asked] = host_row_bytes(found.values)
+        if known is None and (size := found.row_bytes()) is not None:
+            self._row_bytes[asked] = size
         return found
 
     def consume(self, states: Sequence[State], tokens: Sequence[int]) -> list[State]:
