@@ -43,8 +43,8 @@ LESS_WORK = "Simplify the grammar, or raise --grammar.effort."
 ONE_OF = "oneOf constraints are not supported"
 SCHEMA = "failed to compile JSON schema: "
 FORMATS = {"date", "time", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "uri", "uuid"}
-"""Those that llguidance enforces. Others it refuses for strings, but not the format called ``unknown``, and ignores for
-other types."""
+"""Those that llguidance enforces. Others it refuses for strings, but not the format called ``unknown``, and ignores
+for other types."""
 WITH_SCHEMAS = ("allOf", "anyOf", "oneOf", "items", "prefixItems", "additionalProperties")
 WITH_NAMED_SCHEMAS = ("properties", "patternProperties", "$defs", "definitions")
 
