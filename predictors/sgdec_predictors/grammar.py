@@ -56,7 +56,7 @@ class GrammarPredictor(BatchPredictor):
             Whitespace,
             Field(description='JSON: {"a":1} (compact), {"a": 1} (spaced), or any blanks between parts (flexible)'),
         ] = "compact",
-        lenient: Annotated[bool, Field(description="JSON: ignore keywords that are not supported")] = False,
+        lenient: Annotated[bool, Field(description="JSON: ignore unsupported keywords and formats")] = False,
         effort: Annotated[
             float, Field(gt=0, le=1000, description="factor of llguidance's limits on the work per grammar and token")
         ] = 1.0,

@@ -53,8 +53,8 @@ class RegexPredictor(TextAutomatonPredictor):
 
     def __init__(
         self,
-        pattern: Annotated[str, Field(description="pattern of all outputs")] = "",
-        path: Annotated[str, Field(description="file of patterns instead, a line for each sentence")] = "",
+        pattern: Annotated[str | None, Field(description="pattern of all outputs")] = None,
+        path: Annotated[str | None, Field(description="file of patterns instead, a line for each sentence")] = None,
         cache: Annotated[
             str, Field(description="folder for built automata; none keeps nothing; default: ~/.cache/sgdec/automata")
         ] = "",
@@ -63,12 +63,13 @@ class RegexPredictor(TextAutomatonPredictor):
         ] = 1.0,
         context: Context | None = None,
     ) -> None:
-        """Raises UsageError unless there is either a pattern or a file, SgdecError for one that cannot be used."""
-        if bool(pattern) == bool(path):
+        """The empty pattern allows the empty text only. Raises UsageError unless there is either a pattern or a file,
+        SgdecError for one that cannot be used."""
+        if (pattern is None) == (path is None):
             raise UsageError("regex: give either --regex.pattern PATTERN or --regex.path FILE.")
         self._path = path
         try:
-            self._patterns = list(read_lines(path)) if path else [pattern]
+            self._patterns = [pattern] if pattern is not None else list(read_lines(path or ""))
         except SgdecError as error:
             raise SgdecError(f"regex: {error}") from None
         super().__init__(context)
@@ -79,11 +80,11 @@ class RegexPredictor(TextAutomatonPredictor):
         """The patterns that cannot be used, and why."""
         self._wasted = 0.0
         """The seconds that they have taken."""
-        if pattern:
+        if pattern is not None:
             self.shared = self.automaton_of(1)
 
     def automaton_of(self, sentence: int) -> TokenAutomaton:
-        if not self._path:
+        if self._path is None:
             sentence = 1
         elif sentence > len(self._patterns):
             raise SgdecError(
@@ -93,7 +94,7 @@ class RegexPredictor(TextAutomatonPredictor):
         try:
             return self._automaton(self._patterns[sentence - 1])
         except SgdecError as error:
-            where = f"{self._path}: line {sentence}: " if self._path else ""
+            where = f"{self._path}: line {sentence}: " if self._path is not None else ""
             raise SgdecError(f"regex: {where}{error}") from None
 
     def _automaton(self, pattern: str) -> TokenAutomaton:

@@ -14,7 +14,7 @@ from sgdec.cli.tables import table
 from sgdec.errors import SgdecError, UsageError, one_line
 from sgdec.io.outputs import FORMATS, Format, Outputs, read_outputs
 from sgdec.io.writing import write_all
-from sgdec.tasks.comparison import Comparison, Sentence, compare, require_equal_lengths
+from sgdec.tasks.comparison import Comparison, Sentence, aligned, compare
 from sgdec.tasks.comparison_tables import tables
 from sgdec.tasks.metrics import NAMES, SAMPLES, SEED, TESTS, Test
 from sgdec.tasks.word_diff import Span, word_diff
@@ -88,7 +88,8 @@ def command(
     scores in the files, and the sentences that differ most.
 
     Files have one output per line, or are n-best lists in Moses' format or the JSON lines of sgdec decode. The first
-    hypothesis of a list is the output. The metrics expect detokenised text; token ids are compared as words.
+    hypothesis of a list is the output. A sentence without a list has none: scores against references count an empty
+    output, the overlap leaves it out. The metrics expect detokenised text; token ids are compared as words.
 
     \b
     sgdec compare beam.txt sampled.txt --reference test.de --source test.en --html report.html
@@ -138,8 +139,7 @@ def _read(
     for path, found in lines.items():
         if not found:
             raise SgdecError(f"{path}: the file has no lines. Expected one line per sentence.")
-    sizes = [(run.name, len(run.lists)) for run in runs]
-    require_equal_lengths([*sizes, *((path, len(found)) for path, found in lines.items())])
+    runs = aligned(runs, [(path, len(found)) for path, found in lines.items()])
     return runs, [lines[path] for path in references], None if source is None else lines[source]
 
 
@@ -158,8 +158,10 @@ def _sentence(comparison: Comparison, sentence: Sentence) -> str:
     lines += [("reference", "", one_line(reference)) for reference in sentence.references]
     first, *others = sentence.outputs
     texts = [one_line(first), *("".join(map(_marked, word_diff(first, other))) for other in others)]
-    for system, chrf, text in zip(comparison.systems, sentence.chrf, texts, strict=True):
-        lines.append((one_line(system.name), f"{chrf:.1f}", text))
+    for system, chrf, missing, text in zip(
+        comparison.systems, sentence.chrf, sentence.missing, texts, strict=True
+    ):
+        lines.append((one_line(system.name), f"{chrf:.1f}", "(no output)" if missing else text))
     width = max(len(label) for label, *_ in lines)
     rows = (f"  {label:<{width}}  {chrf:>5}  {text}".rstrip() for label, chrf, text in lines)
     return "\n".join([f"Sentence {sentence.number}, difference in chrF {sentence.difference:+.1f}", *rows])

@@ -164,7 +164,7 @@ def _read(run: LoadedRun, given: dict[str, Any]) -> list[Case]:
         sources = list(reader.read(lines, name))
     references = list(read_lines(given["reference"]))
     witnesses = {
-        _name(path): [[each.text for each in listed] for listed in read_outputs(path).lists]
+        _name(path): [[each.text for each in listed] for listed in read_outputs(path).filled(len(sources)).lists]
         for path in given["witness"]
     }
     found = cases(

@@ -45,8 +45,9 @@ SHAPING = ("alpha", "beta", "normalize", "old_weight", "batch_size", "window", "
     ),
     *(running.setting(name, Penalties) for name in ("alpha", "beta", "normalize")),
     click.option(
-        "--target-format", type=click.Choice(["text", "ids"]), default="text", show_default=True,
-        help="Input as text, which is tokenised, or as token ids. Without a vocabulary outputs are token ids.",
+        "--target-format", type=click.Choice(["text", "ids"]),
+        help="TARGET as text, which is tokenised, or as token ids. Without a vocabulary outputs are token ids. "
+        "Default: as --input-format.",
     ),
     click.option(
         "--output", type=Written(beside=beside), metavar="FILE", help="File to write; default: standard output."
@@ -77,6 +78,7 @@ def command(ctx: click.Context, /, **given: Any) -> int:
     given, dotted = running.settings(ctx, given)
     if given["output_format"] is None:
         given["output_format"] = "nbest" if given["nbest_list"] else "score"
+    given["target_format"] = given["target_format"] or given["input_format"]
     if given["output_format"] in ("nbest", "text") and not given["nbest_list"]:
         raise UsageError(f"--output-format {given['output_format']} needs --nbest-list: it has nothing to sort.")
     return score(given, dotted)
@@ -100,8 +102,7 @@ def score(given: dict[str, Any], dotted: running.Options) -> int:
         if rows.complete:
             return 1 if rows.failed else 0
         writer = ScoreWriter(rows, given["output_format"], run.constellation.names, ranking, given["old_weight"])
-        vocabulary = run.vocabularies.target if given["target_format"] == "text" else None
-        outputs = _Outputs(reader, lines, given, vocabulary, rows.done)
+        outputs = _Outputs(reader, lines, given, run.vocabularies.target, rows.done)
         with running.Tally("scoring", given) as tally:
             asked = outputs.of_list() if given["nbest_list"] else outputs.of_lines()
             for outcome in scheduler.run(asked, tally.searched):
@@ -124,12 +125,18 @@ class _Outputs:
     def __init__(
         self, reader: SourceReader, lines: Any, given: dict[str, Any], vocabulary: Vocabulary | None, done: int
     ) -> None:
-        """``done``: the number of sentences that an earlier run has scored."""
+        """``vocabulary``: that of the target, if there is one; ``done``: the number of sentences that an earlier run
+        has scored."""
         self.read_from = " and ".join(given["source"])
         sources = reader.read(lines, self.read_from, done=done)
         self._reader, self._sources = reader, (source for source in sources if source.id > done)
         self._path = given["target"]
-        self._vocabulary = vocabulary
+        self._vocabulary = vocabulary if given["target_format"] == "text" else None
+        self._for_text = (
+            "Text needs a target vocabulary: --tokenizer FILE."
+            if vocabulary is None
+            else "For text give --target-format text."
+        )
         self.asked: deque[NbestEntry | None] = deque()
         """The n-best entries of the outputs that have been read and not yet scored."""
         self.sentences = self._done = done
@@ -181,7 +188,7 @@ class _Outputs:
         else:
             try:
                 if self._vocabulary is None:
-                    target = _token_ids(text, where)
+                    target = self._token_ids(text, where)
                 else:
                     target = encoded(text, self._vocabulary, source, self._reader.vocabulary)
                 pair = paired(source, target)
@@ -190,11 +197,8 @@ class _Outputs:
         self.asked.append(entry)
         return pair
 
-
-def _token_ids(text: str, where: str) -> tuple[int, ...]:
-    for word in text.split():
-        if whole_number(word) in (None, 1, 2):
-            raise SgdecError(
-                f"{where}: {word!r} is not a token id of an output. Text needs a target vocabulary: --tokenizer FILE."
-            )
-    return tuple(map(int, text.split()))
+    def _token_ids(self, text: str, where: str) -> tuple[int, ...]:
+        for word in text.split():
+            if whole_number(word) in (None, 1, 2):
+                raise SgdecError(f"{where}: {word!r} is not a token id of an output. {self._for_text}")
+        return tuple(map(int, text.split()))

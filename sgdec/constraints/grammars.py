@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -42,6 +42,11 @@ LIMITED = re.compile("too (many|big|large|complex)|limit|fuel")
 LESS_WORK = "Simplify the grammar, or raise --grammar.effort."
 ONE_OF = "oneOf constraints are not supported"
 SCHEMA = "failed to compile JSON schema: "
+FORMATS = {"date", "time", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "uri", "uuid"}
+"""Those that llguidance enforces. Others it refuses for strings, but not the format called ``unknown``, and ignores
+for other types."""
+WITH_SCHEMAS = ("allOf", "anyOf", "oneOf", "items", "prefixItems", "additionalProperties")
+WITH_NAMED_SCHEMAS = ("properties", "patternProperties", "$defs", "definitions")
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,8 @@ class Grammar:
     of_schema: bool
     literals: str = ""
     """The characters of its literal texts, as far as they are known."""
+    ignored_formats: tuple[str, ...] = ()
+    """The formats of a lenient schema that are not enforced."""
 
     def error(self, message: str) -> SgdecError:
         """The error for what llguidance says about this grammar: file, line and column, and its first line."""
@@ -63,10 +70,7 @@ class Grammar:
             return SgdecError(f"{self.path}: {what}. {LESS_WORK}")
         if self.of_schema:
             if unknown := _unknown(what):
-                return SgdecError(
-                    f"{self.path}: keywords that are not supported: {unknown}. Remove them from the schema, or "
-                    "ignore them with --grammar.lenient true."
-                )
+                return _unsupported(self.path, f"keywords that are not supported: {unknown}")
             if ONE_OF in what:
                 return SgdecError(
                     f"{self.path}: oneOf is supported only if llguidance sees that its schemas exclude each other. "
@@ -75,9 +79,15 @@ class Grammar:
             return SgdecError(f"{self.path}: {what}.")
         return SgdecError(f"{self.path}: {f'line {place[1]}, column {place[2]}: ' if place else ''}{what}.")
 
-    def warning(self, message: str) -> str:
-        unknown = _unknown(message)
-        return f"keywords that are ignored: {unknown}" if unknown else first_line(message)
+    def warnings(self, messages: Iterable[str]) -> Iterator[str]:
+        """The warnings for this grammar, about which llguidance says ``messages``."""
+        if self.ignored_formats:
+            yield f"formats that are ignored: {', '.join(self.ignored_formats)}"
+        for message in messages:
+            if unknown := _unknown(message):
+                yield f"keywords that are ignored: {unknown}"
+            elif not (self.ignored_formats and message.startswith("Unknown format")):
+                yield first_line(message)
 
 
 def read_grammar(
@@ -85,9 +95,9 @@ def read_grammar(
 ) -> Grammar:
     """The grammar in a file. ``auto``: a schema if the file is called ``.json``, otherwise a Lark grammar.
 
-    ``whitespace`` and ``lenient`` (ignore unsupported keywords) concern schemas; a schema's own ``x-guidance`` has
-    priority. Raises SgdecError, naming the file, if it cannot be read or is not a schema. Errors in the grammar
-    itself are found when it is compiled.
+    ``whitespace`` and ``lenient`` (ignore unsupported keywords and formats) concern schemas; a schema's own
+    ``x-guidance`` has priority. Raises SgdecError, naming the file, if it cannot be read, is not a schema, or has
+    unsupported formats. Errors in the grammar itself are found when it is compiled.
     """
     text = "\n".join(read_lines(path))
     if len(text) > MOST:
@@ -96,8 +106,11 @@ def read_grammar(
         raise SgdecError(f"{path}: empty. Expected a Lark grammar with a rule 'start', or a JSON schema.")
     if kind == "json" or (kind == "auto" and _is_json(path)):
         schema = _schema(text, path, {**SEPARATORS[whitespace], "lenient": lenient})
+        formats = tuple(sorted(set(_formats(schema)) - FORMATS))
+        if formats and not schema["x-guidance"]["lenient"]:
+            raise _unsupported(path, f"formats that are not supported: {', '.join(formats)}")
         lark, literals = f"start: %json {json.dumps(schema)}{DIRECTIVES}", "".join(_literals_of_schema(schema))
-        return Grammar(lark, path, of_schema=True, literals=literals)
+        return Grammar(lark, path, of_schema=True, literals=literals, ignored_formats=formats)
     if text.lstrip().startswith("{"):  # llguidance would take it for a grammar in its own JSON format
         raise SgdecError(
             f"{path}: begins with '{{'. Expected a Lark grammar; a JSON schema takes --grammar.kind json."
@@ -140,6 +153,20 @@ def _schema(text: str, path: str, options: dict[str, Any]) -> dict[str, Any]:
     return {**schema, "x-guidance": {**options, **own}}
 
 
+def _formats(schema: Any) -> Iterator[str]:
+    """The values of ``format`` in a schema, or in a list of schemas, and in the schemas within."""
+    if isinstance(schema, list):
+        for inner in schema:
+            yield from _formats(inner)
+    if isinstance(schema, dict):
+        if isinstance(schema.get("format"), str):
+            yield schema["format"]
+        yield from _formats([schema[key] for key in WITH_SCHEMAS if key in schema])
+        for key in WITH_NAMED_SCHEMAS:
+            if isinstance(schema.get(key), dict):
+                yield from _formats(list(schema[key].values()))
+
+
 def _literals_of_schema(schema: Any) -> Iterator[str]:
     """The names of properties, and the values that are listed."""
     if isinstance(schema, dict):
@@ -164,6 +191,10 @@ def _literals_of_lark(text: str) -> Iterator[str]:
             if found[0].startswith('"'):
                 with suppress(ValueError):  # an escape that JSON does not have
                     yield json.loads(found[0])
+
+
+def _unsupported(path: str, what: str) -> SgdecError:
+    return SgdecError(f"{path}: {what}. Remove them from the schema, or ignore them with --grammar.lenient true.")
 
 
 def _unknown(message: str) -> str | None:

@@ -162,8 +162,8 @@ class Language:
         self._roots: dict[int, LLMatcher] = {}
         self.empty = Prefix(self, b"", 0)
         """The empty prefix; all sentences with this language can share it."""
-        for warning in self.root(0).get_grammar_warnings():
-            log.warning("Note: %s: %s", grammar.path, grammar.warning(warning))
+        for warning in grammar.warnings(self.root(0).get_grammar_warnings()):
+            log.warning("grammar: %s: %s", grammar.path, warning)
         if self.empty.mask() is None:
             raise SgdecError(f"{grammar.path}: allows no text. Expected a grammar of at least one text.")
         self._check_alphabet()

@@ -7,8 +7,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from sgdec.errors import SgdecError
@@ -20,6 +20,8 @@ Format: TypeAlias = Literal["text", "nbest", "jsonl"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 LARGEST = 1e100
 """Scores beyond this number count as missing, so that sums of scores are finite."""
+MOST = 10_000_000
+"""The largest id of an n-best list: each sentence that the list leaves out takes memory, too."""
 
 
 class Hypothesis(NamedTuple):
@@ -40,6 +42,8 @@ class Outputs:
     format: Format
     lists: Sequence[Sequence[Hypothesis]]
     """The hypotheses of each sentence, in the order of the file; empty if the sentence failed."""
+    weights: Mapping[str, float | None] = field(default_factory=dict)
+    """The predictors of the scores, each with its weight; None = unknown. Empty if the file names none."""
 
     @property
     def best(self) -> list[Hypothesis]:
@@ -51,12 +55,24 @@ class Outputs:
         """The texts of `best`."""
         return [hypothesis.text for hypothesis in self.best]
 
+    @property
+    def missing(self) -> int:
+        """The number of sentences without an output."""
+        return sum(not listed for listed in self.lists)
+
+    def filled(self, sentences: int) -> Outputs:
+        """Outputs of at least so many ``sentences``: those after the last one of an n-best list have an empty list,
+        because that format has no line for a failed sentence. The other formats have one and stay as they are."""
+        if self.format != "nbest" or len(self.lists) >= sentences:
+            return self
+        return replace(self, lists=[*self.lists, *([()] * (sentences - len(self.lists)))])
+
 
 def read_outputs(path: str, format: Format | None = None) -> Outputs:
     """Reads outputs; ``-`` is standard input. Without ``format`` the first line decides.
 
-    Raises SgdecError if the file has no lines, if it is a trace, if it does not have the format, and if a list skips
-    sentences.
+    A sentence that an n-best list leaves out has failed, as one with an empty list in JSON lines. Raises SgdecError
+    if the file has no lines, if it is a trace, if it does not have the format, and if JSON lines skip a sentence.
     """
     name = "standard input" if path == "-" else path
     lines = list(read_lines(path))
@@ -65,13 +81,9 @@ def read_outputs(path: str, format: Format | None = None) -> Outputs:
     if format is None and _is_trace(lines[0]):
         raise SgdecError(f"{name} is a trace. Expected outputs, which 'sgdec decode --output FILE' writes.")
     format = format or format_of(lines[0])
-    lists: list[list[Hypothesis]]
     if format == "text":
-        lists = [[Hypothesis(line, None)] for line in lines]
-    else:
-        numbered = _of_nbest(lines, name) if format == "nbest" else _of_json(lines, name)
-        lists = [listed for _, listed in _consecutive(numbered, name)]
-    return Outputs(name, format, lists)
+        return Outputs(name, format, [[Hypothesis(line, None)] for line in lines])
+    return _of_nbest(lines, name) if format == "nbest" else _of_json(lines, name)
 
 
 def format_of(line: str) -> Format:
@@ -102,23 +114,48 @@ def _is_trace(line: str) -> bool:
     return isinstance(row, dict) and row.get("event") == "trace"
 
 
-def _of_nbest(lines: Sequence[str], name: str) -> Iterator[tuple[int, list[Hypothesis]]]:
+def _of_nbest(lines: Sequence[str], name: str) -> Outputs:
+    lists: list[list[Hypothesis]] = []
+    weights: dict[str, float | None] = {}
     for number, entries in group_entries(lines, name):
-        yield number, [Hypothesis(entry.text, _moderate(entry.total)) for entry in entries]
+        if number > MOST:
+            raise SgdecError(f"{entries[0].where}: the id is too large. Expected at most {MOST:,} sentences.")
+        lists += ([] for _ in range(number - 1 - len(lists)))
+        lists.append([Hypothesis(entry.text, _moderate(entry.total)) for entry in entries])
+        weights = weights or dict.fromkeys(entries[0].features)
+    return Outputs(name, "nbest", lists, weights)
 
 
-def _of_json(lines: Sequence[str], name: str) -> Iterator[tuple[int, list[Hypothesis]]]:
+def _of_json(lines: Sequence[str], name: str) -> Outputs:
+    lists: list[list[Hypothesis]] = []
+    weights: dict[str, float | None] = {}
     for number, line in enumerate(lines, 1):
         try:
             row = parse_json(line)
             sentence, listed = row["id"], [_hypothesis(found) for found in row["hypotheses"]]
             if type(sentence) is not int:
                 raise ValueError
+            weights = weights or _weights(row["hypotheses"])
         except (ValueError, KeyError, TypeError, OverflowError):
             raise SgdecError(
                 f"{name}: line {number} is not a result of `sgdec decode --output-format jsonl`."
             ) from None
-        yield sentence, listed
+        if sentence != number:
+            raise SgdecError(
+                f"{name}: sentence {number} is missing; the next one is {sentence}. Expected every sentence, from 1."
+            )
+        lists.append(listed)
+    return Outputs(name, "jsonl", lists, weights)
+
+
+def _weights(hypotheses: Iterable[dict[str, Any]]) -> dict[str, float | None]:
+    """The weights of the first hypothesis, if there is one; anything but a number is unknown."""
+    given = next((found.get("weights") for found in hypotheses), None)
+    if not isinstance(given, dict):
+        return {}
+    return {
+        name: _moderate(float(weight)) if type(weight) in (int, float) else None for name, weight in given.items()
+    }
 
 
 def _hypothesis(found: Any) -> Hypothesis:
@@ -133,16 +170,3 @@ def _hypothesis(found: Any) -> Hypothesis:
 
 def _moderate(score: float | None) -> float | None:
     return score if score is not None and abs(score) <= LARGEST else None
-
-
-def _consecutive(
-    numbered: Iterator[tuple[int, list[Hypothesis]]], name: str
-) -> Iterator[tuple[int, list[Hypothesis]]]:
-    expected = 1
-    for number, listed in numbered:
-        if number != expected:
-            raise SgdecError(
-                f"{name}: sentence {expected} is missing; the next one is {number}. Expected every sentence, from 1."
-            )
-        expected += 1
-        yield number, listed

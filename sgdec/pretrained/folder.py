@@ -9,16 +9,44 @@ from sgdec.errors import SgdecError
 from sgdec.text.model_folder import has_tokenizer, reading
 from sgdec.text.pretrained import load_pretrained
 
+ADAPTER = "adapter_config.json"
+"""The settings of an adapter of the library peft, such as LoRA: small weights that change those of another model."""
+GGUF = ".gguf"
 __all__ = ["find_folder", "reading", "vocabularies_in"]
 
 
 def find_folder(model: str, *, download: bool = False) -> Path:
     """The folder of a model that is named by its folder, or by its name on Hugging Face's site.
 
-    A name is looked up in the local cache; with ``download`` what is missing there is fetched. Raises `SgdecError`.
+    A name is looked up in the local cache; with ``download`` what is missing there is fetched. Raises `SgdecError`,
+    also for formats of weights that are not read: adapters, and files of llama.cpp.
     """
+    folder = _find(model, download)
+    if (folder / ADAPTER).is_file():
+        raise SgdecError(
+            f"{folder / ADAPTER}: adapters are not read. Merge it into its model: load it with peft's "
+            "AutoPeftModelForCausalLM (or ...ForSeq2SeqLM), then model.merge_and_unload().save_pretrained(FOLDER). "
+            "If this folder has the merged model, remove the file."
+        )
+    if not any(folder.glob("*.safetensors")):
+        for file in sorted(folder.glob(f"*{GGUF}")):
+            raise _of_llama_cpp(file)
+    return folder
+
+
+def _of_llama_cpp(file: str | Path) -> SgdecError:
+    return SgdecError(
+        f"{file}: files {GGUF} of llama.cpp are not read. Give the folder of the model from which it was made, with "
+        "config.json and model.safetensors."
+    )
+
+
+def _find(model: str, download: bool) -> Path:
+    """The folder, whatever its files are."""
     if Path(model).is_dir():
         return Path(model)
+    if model.endswith(GGUF):
+        raise _of_llama_cpp(model)
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HFValidationError
 

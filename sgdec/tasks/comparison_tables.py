@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from sgdec.errors import counted
@@ -40,12 +40,25 @@ def _scores(comparison: Comparison) -> Table:
             rows.append(["  difference", *map(_difference, system.scores.values()), "", ""])
     notes = ["Higher BLEU and chrF are better, lower TER is. Length and brevity are those of BLEU."]
     notes += _test_notes(comparison.test, comparison.samples)
+    if any(system.missing for system in comparison.systems):
+        missing = ", ".join(f"{system.name} {system.missing:,}" for system in comparison.systems)
+        notes.append(f"Missing outputs count as empty ones: {missing}.")
+    if "bleu" in comparison.signatures:
+        notes += _without_4_grams([system.name for system in comparison.systems if not system.has_4_grams])
     return Table(
         "Scores against the references",
         ["", *(NAMES[key] for key in comparison.signatures), "length ratio", "brevity penalty"],
         rows,
         [*notes, *_signed(comparison.signatures)],
     )
+
+
+def _without_4_grams(names: Sequence[str]) -> Iterator[str]:
+    if names:
+        yield (
+            f"BLEU is 0 for {', '.join(names)}, even of equal outputs: none has 4 words (13a tokens), and without "
+            "4-grams BLEU of a corpus is 0 (eff:no in the signature). Use chrF."
+        )
 
 
 def _test_notes(test: Test, samples: int) -> Iterator[str]:
@@ -74,25 +87,50 @@ def _lengths(system: System) -> list[str]:
 
 
 def _overlaps(comparison: Comparison) -> Table:
-    rows = [_overlap(each, len(comparison.sentences)) for each in comparison.overlaps]
+    rows = [_overlap(each) for each in comparison.overlaps]
     head = ["", "equal outputs", "BLEU", "chrF", "word ratio", "character ratio", "score", "higher in", "lower in"]
     if all(each.scores is None for each in comparison.overlaps):
         head, rows = head[:6], [row[:6] for row in rows]
     name = comparison.systems[0].name
     title = f"Overlap with {name}, whose outputs take the place of references"
-    return Table(title, head, rows, _signed(comparison.overlap_signatures))
+    return Table(title, head, rows, [*_overlap_notes(comparison), *_signed(comparison.overlap_signatures)])
 
 
-def _overlap(overlap: Overlap, sentences: int) -> list[str]:
+def _overlap_notes(comparison: Comparison) -> Iterator[str]:
+    first, *others = comparison.systems
+    for overlap in comparison.overlaps:
+        if overlap.sentences < len(comparison.sentences):
+            yield (
+                f"{overlap.name}: over the {counted(overlap.sentences, 'sentence')} of {len(comparison.sentences):,} "
+                f"with an output in both files; neither has one for {overlap.missing_in_both:,}."
+            )
+    for system, overlap in zip(others, comparison.overlaps, strict=True):
+        if overlap.scores is not None and not overlap.same_weights:
+            yield (
+                f"{system.name}: its scores are not comparable with those of {first.name}, because predictors or "
+                f"weights differ: {_weighted(system)} and {_weighted(first)}."
+            )
+    yield from _without_4_grams(
+        [each.name for each in comparison.overlaps if each.sentences and not each.has_4_grams]
+    )
+
+
+def _weighted(system: System) -> str:
+    """The predictors with their weights, where they are known."""
+    weights = system.weights.items()
+    return ", ".join(name if weight is None else f"{weight:g}*{name}" for name, weight in weights)
+
+
+def _overlap(overlap: Overlap) -> list[str]:
     scores = [NONE] * 3
     if overlap.scores is not None:
         of = f" of {overlap.scores.sentences}"
         scores = [f"{overlap.scores.mean:+.4f}", f"{overlap.scores.higher}{of}", f"{overlap.scores.lower}{of}"]
     return [
         overlap.name,
-        f"{overlap.equal} of {sentences}",
-        f"{overlap.bleu:.2f}",
-        f"{overlap.chrf:.2f}",
+        f"{overlap.equal} of {overlap.sentences}",
+        _score(overlap.bleu),
+        _score(overlap.chrf),
         _ratio(overlap.words),
         _ratio(overlap.characters),
         *scores,
@@ -113,8 +151,12 @@ def _lists(lists: Mapping[str, Lists]) -> Table:
     ]
     if all(each.best_chrf is None for each in lists.values()):
         return Table("Hypotheses per sentence", head[:4], [row[:4] for row in rows], [])
-    note = "Means over sentences. The best hypothesis of a list (the oracle) has the highest chrF."
-    return Table("Hypotheses per sentence", head, rows, [note])
+    (sentences,) = {each.sentences for each in lists.values()}
+    notes = [
+        "The best hypothesis of a list (the oracle) has the highest chrF.",
+        f"Means of chrF and rank: over the {counted(sentences, 'sentence')} with an output in every file.",
+    ]
+    return Table("Hypotheses per sentence", head, rows, notes)
 
 
 def _signed(signatures: Mapping[str, str]) -> list[str]:

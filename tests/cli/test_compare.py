@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,8 +30,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         Path(name).write_text("".join(f"{line}\n" for line in lines))
     Path("short").write_text("one line\n")
     Path("empty").touch()
+    Path("long.nbest").write_text("1 ||| a ||| -1\n4 ||| b ||| -1\n")
     Path("latin").write_bytes("Straße\nb\nc\n".encode("latin-1"))
-    Path("skips.nbest").write_text("0 ||| a ||| -1\n2 ||| b ||| -1\n")
     Path("lists.nbest").write_text(
         "".join(f"{number} ||| {text} ||| {score}\n" for number, pair in enumerate(zip(A, B, strict=True), 1)
                 for score, text in zip((-1.5, -2.5), pair, strict=True))
@@ -147,6 +148,66 @@ def test_formats_are_found_and_lists_have_oracles(capsys: pytest.CaptureFixture[
     assert "6 of 6" in forced
 
 
+def test_sentences_without_an_output_are_missing_and_not_equal(capsys: pytest.CaptureFixture[str]) -> None:
+    """The list ends before sentence 3, which failed in both runs; sentence 2 failed in one of them."""
+    Path("failed.nbest").write_text(f"1 ||| {A[0]} ||| nmt= -1 ||| -1\n1 ||| {B[0]} ||| nmt= -2 ||| -2\n")
+    rows: list[dict[str, Any]] = [{"id": number, "hypotheses": []} for number in (1, 2, 3)]
+    for row, text in zip(rows[:2], A[:2], strict=True):
+        row["hypotheses"] = [{"text": text, "score": -0.5, "weights": {"nmt": 1.0}}]
+    Path("failed.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    options = ["--reference", "ref", "--test", "none", "--json", "out.json", "--html", "out.html"]
+    printed = sgdec("failed.nbest", "failed.jsonl", *options, capsys=capsys)
+    assert "Missing outputs count as empty ones: failed.nbest 2, failed.jsonl 1.\n" in printed
+    assert re.search(r"\nfailed\.jsonl +1 of 1 +100\.00 +100\.00 ", printed)
+    assert "failed.jsonl: over the 1 sentence of 3 with an output in both files; neither has one for 1.\n" in printed
+    assert "Means of chrF and rank: over the 1 sentence with an output in every file." in printed
+    assert re.search(r"\n  failed\.nbest +0\.0  \(no output\)\n", printed) and "not comparable" not in printed
+    found = json.loads(Path("out.json").read_text())
+    assert [each["missing"] for each in found["sentences"]] == [[False, False], [True, False], [True, True]]
+    assert Page(Path("out.html").read_text()).texts["em"].count("no output") == 3
+
+
+def test_runs_without_a_common_sentence_have_no_overlap(capsys: pytest.CaptureFixture[str]) -> None:
+    for name, number in (("1.nbest", 1), ("2.nbest", 2)):
+        Path(name).write_text(f"{number} ||| a ||| -1\n{number} ||| b ||| -2\n")
+    Path("two").write_text("a\nb\n")
+    for options in ([], ["--reference", "two", "--test", "none"]):
+        printed = sgdec("1.nbest", "2.nbest", *options, "--json", "out", "--html", "page", capsys=capsys)
+        assert re.search(r"\n2\.nbest +0 of 0( +-){4}\n", printed)
+
+
+@pytest.mark.parametrize(
+    ("weights", "said"),
+    [
+        ({"nmt": 1.0, "lm": 0.5}, None),
+        ({"nmt": 1.0, "lm": None}, None),
+        ({"nmt": 1.0, "lm": 0.25}, "1*nmt, 0.25*lm and 1*nmt, 0.5*lm"),
+        ({"nmt": 1.0}, "1*nmt and 1*nmt, 0.5*lm"),
+    ],
+)
+def test_scores_under_other_weights_are_said_not_to_be_comparable(
+    weights: dict[str, float], said: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, given in (("1.jsonl", {"nmt": 1.0, "lm": 0.5}), ("2.jsonl", weights)):
+        hypothesis = {"text": "a", "score": -1.0, "weights": given}
+        Path(name).write_text(json.dumps({"id": 1, "hypotheses": [hypothesis]}) + "\n")
+    printed = sgdec("1.jsonl", "2.jsonl", capsys=capsys)
+    note = "2.jsonl: its scores are not comparable with those of 1.jsonl, because predictors or weights differ: "
+    assert (f"{note}{said}.\n" in printed) if said else "not comparable" not in printed
+
+
+def test_why_bleu_of_short_outputs_is_0_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("short").write_text("a b\nc\nd\n")
+    Path("four").write_text("a b c d\nc\nd\n")
+    options = ["--reference", "short", "--test", "none"]
+    said = "even of equal outputs: none has 4 words (13a tokens)"
+    assert sgdec("short", "short", *options, capsys=capsys).count(said) == 2
+    assert f"BLEU is 0 for short, {said}" in sgdec("four", "short", *options, capsys=capsys)
+    assert said not in sgdec("four", "four", *options, capsys=capsys)
+    both = sgdec("short", "four", *options, "--metrics", "chrf", capsys=capsys)
+    assert said not in both
+
+
 def test_the_page_has_all_sentences(capsys: pytest.CaptureFixture[str]) -> None:
     sgdec("a", "b", "--reference", "ref", "--source", "src", "--html", "out.html", "--test", "none", capsys=capsys)
     page = Page(Path("out.html").read_text())
@@ -174,7 +235,7 @@ def test_standard_input_is_read_once(capsys: pytest.CaptureFixture[str], folder:
         ("a empty", 1, "empty: the file has no lines."),
         ("a b --reference empty", 1, "empty: the file has no lines."),
         ("a latin", 1, "latin: line 1 is not UTF-8 (byte 5 of it). Convert the file."),
-        ("a skips.nbest", 1, "skips.nbest: sentence 2 is missing; the next one is 3."),
+        ("a long.nbest", 1, "a has 3 sentences but long.nbest has 4."),
         ("a none", 1, "none: cannot be read (No such file or directory)."),
         ("a b --format nbest", 1, "a: line 1 does not begin with a sentence id and a text."),
         ("a b --html ./a", 2, "--html ./a is the input. Write to another file."),

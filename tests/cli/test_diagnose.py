@@ -214,6 +214,10 @@ def test_search_errors_are_witnessed_and_proven(run: Run) -> None:
     assert "search unknown                                  20  100.0%" in run(f"{search} --proof none {COMMON}")
     witnessed = run(f"{search} --proof none --witness other.ids {COMMON}")
     assert "a hypothesis (from other.ids) ranks higher by 12.5" in witnessed
+    second = Path("other.ids").read_text().splitlines()[1]
+    Path("gaps.nbest").write_text(f"2 ||| {second} ||| -1\n")  # all other sentences failed in that run
+    witnessed = run(f"{search} --proof none --witness gaps.nbest {COMMON}")
+    assert "search error, witnessed                          1    5.0%" in witnessed
 
 
 TRAP = '''"""A predictor that likes the token 3, once."""

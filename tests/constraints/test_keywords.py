@@ -136,7 +136,7 @@ def test_keywords_without_effect_change_nothing(keyword: str, tmp_path: Path) ->
 FORMATS = {"date", "time", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "uri", "uuid"}
 OTHER_FORMATS = {
     "idn-email", "idn-hostname", "iri", "iri-reference", "json-pointer", "regex", "relative-json-pointer",
-    "uri-reference", "uri-template", "anything",
+    "uri-reference", "uri-template", "anything", "unknown",
 }  # fmt: skip
 
 
@@ -146,12 +146,22 @@ def test_the_page_lists_the_formats(tmp_path: Path) -> None:
     for name in FORMATS:
         assert not accepts(language(tmp_path, json.dumps({"type": "string", "format": name}), "s.json"), '"? ?"')
     for name in OTHER_FORMATS:
-        with pytest.raises(SgdecError, match=f"Unknown format: {name}"):
-            language(tmp_path, json.dumps({"type": "string", "format": name}), "s.json")
+        for schema in ({"type": "string"}, {"type": "integer"}, {}):
+            with pytest.raises(SgdecError, match=f"formats that are not supported: {name}\\."):
+                language(tmp_path, json.dumps({**schema, "format": name}), "s.json")
 
 
 DETAILS = {
     "order": (AB, ['{"a":1,"b":2}', '{"a":1,"z":2}'], ['{"b":2,"a":1}', '{"z":2,"a":1}']),
+    "properties in order": (
+        {**AB, "required": ["d", "c", "b"]},
+        ['{"b":1,"d":1,"c":1}', '{"a":1,"b":1,"d":1,"c":1,"z":1}'],
+        ['{"b":1,"c":1,"d":1}', '{"d":1,"c":1,"b":1}', '{"b":1,"z":1,"d":1,"c":1}', '{"d":1,"c":1}'],
+    ),
+    "integers": (INT, ["1000", "-1"], ["1000.0", "1e3", "01"]),
+    "the integer of an enumeration": ({"enum": [1000.0]}, ["1000"], ["1000.0", "1e3"]),
+    "numbers": ({"type": "number"}, ["1000", "1000.0", "1e3", "0.50"], ["01", "1."]),
+    "numbers with bounds": ({"type": "number", "minimum": 0}, ["1000", "1000.0", "0.50"], ["1e3"]),
     "escapes": ({"type": "string"}, [r'"\n"', r'"\""', '"/"'], [r'"\u0041"', r'"\/"', '"\n"']),
     "names that repeat": (AB, ['{"a":1,"z":2,"z":3}'], ['{"a":1,"a":2}']),
     "unanchored": ({"type": "string", "pattern": "a"}, ['"bab"'], ['"b"']),

@@ -45,6 +45,27 @@ def test_a_sentence_that_failed_has_the_empty_output(tmp_path: Path) -> None:
     assert outputs.lists[2] == [] and outputs.best[2] == Hypothesis("", None)
 
 
+def test_sentences_that_an_nbest_list_leaves_out_have_failed(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("2 ||| ja ||| -1\n4 ||| nein ||| -2\n")
+    outputs = read_outputs(str(tmp_path / "x"))
+    assert [bool(listed) for listed in outputs.lists] == [False, True, False, True]
+    filled = outputs.filled(6)
+    assert len(filled.lists) == 6 and filled.missing == 4 and filled.filled(3) is filled
+    (tmp_path / "x").write_text(JSON)
+    assert len(read_outputs(str(tmp_path / "x")).filled(6).lists) == 2, "JSON lines have a line for each sentence"
+
+
+def test_files_name_the_predictors_of_their_scores(tmp_path: Path) -> None:
+    def weights(content: str) -> object:
+        (tmp_path / "x").write_text(content)
+        return read_outputs(str(tmp_path / "x")).weights
+
+    row = '{"id": 1, "hypotheses": []}\n{"id": 2, "hypotheses": [{"text": "a", "score": -1%s}]}\n'
+    assert weights(row % ', "weights": {"nmt": 1, "wc": null, "lm": NaN}') == {"nmt": 1.0, "wc": None, "lm": None}
+    assert weights(row % "") == weights("1 ||| ja ||| -1\n") == weights("ja\n") == {}
+    assert weights(NBEST) == {"nmt": None}
+
+
 @pytest.mark.parametrize("text", ["", '"text": null, '])
 def test_token_ids_without_text_are_words(text: str, tmp_path: Path) -> None:
     (tmp_path / "x").write_text(f'{{"id": 1, "hypotheses": [{{"tokens": [5, 70], {text}"score": -1}}]}}\n')
@@ -72,8 +93,7 @@ def test_a_given_format_is_taken(tmp_path: Path) -> None:
     [
         (b"", "x: the file has no lines"),
         (b"ja\n\xff\n", "x: line 2 is not UTF-8"),
-        (b"1 ||| ja\n3 ||| nein\n", "x: sentence 2 is missing; the next one is 3"),
-        (b"2 ||| ja\n", "x: sentence 1 is missing; the next one is 2"),
+        (b"1 ||| ja\n2000000000 ||| ja\n", "x: line 2: the id is too large. Expected at most 10,000,000 sentences."),
         (b"1 ||| ja\nnein\n", "x: line 2 does not begin with a sentence id"),
         (b'{"id": 2, "hypotheses": []}\n', "x: sentence 1 is missing; the next one is 2"),
         (b'{"id": 1, "hypotheses": []}\n' * 2, "x: sentence 2 is missing; the next one is 1"),

@@ -301,7 +301,23 @@ def test_too_much_work_in_a_search_costs_only_its_sentence(tmp_path: Path) -> No
 def test_unsupported_keywords_can_be_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     grammar = grammar_of(tmp_path, {"type": "integer", "not": {"const": 3}}, lenient=True)
     assert accepts(grammar, "3")
-    assert "keywords that are ignored: not" in caplog.text
+    (message,) = caplog.messages
+    assert message == f"grammar: {tmp_path}/s.json: keywords that are ignored: not"
+
+
+def test_formats_that_are_not_enforced_are_refused_or_ignored_as_one_wishes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    integer = {"type": "integer", "format": "int32"}
+    schema = {"type": "array", "prefixItems": [integer, {"type": "string", "format": "iri"}], "format": "date"}
+    with pytest.raises(SgdecError) as error:
+        grammar_of(tmp_path, schema)
+    said = "formats that are not supported: int32, iri. Remove them from the schema, or ignore them with"
+    assert str(error.value) == f"grammar: {tmp_path}/s.json: {said} --grammar.lenient true."
+    assert accepts(grammar_of(tmp_path, schema, lenient=True), '[1,"?"]')
+    assert caplog.messages == [f"grammar: {tmp_path}/s.json: formats that are ignored: int32, iri"]
+    named = {"type": "object", "properties": {"format": {"enum": [{"format": "x"}]}}, "x-note": {"format": "x"}}
+    assert accepts(grammar_of(tmp_path, named), '{"format":{"format":"x"}}'), "these are not formats"
 
 
 def test_a_vocabulary_is_needed_and_has_to_spell_from_left_to_right(tmp_path: Path) -> None:

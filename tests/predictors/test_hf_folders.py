@@ -178,6 +178,20 @@ def cut(folder: Path) -> None:
     (folder / "model.safetensors").write_bytes(data[: len(data) // 2])
 
 
+def adapter(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "adapter_model.safetensors")
+    (folder / "config.json").unlink()
+    adapter_beside(folder)
+
+
+def adapter_beside(folder: Path) -> None:
+    (folder / "adapter_config.json").write_text('{"peft_type": "LORA", "base_model_name_or_path": "some/model"}')
+
+
+def of_llama_cpp(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "model-q4.gguf")
+
+
 def without_a_tensor(folder: Path) -> None:
     from safetensors.torch import load_file, save_file
 
@@ -194,6 +208,10 @@ DAMAGES = {
         "expected weights in model.safetensors",
     ),
     "pickled weights": (only_pickled, [], "pytorch_model.bin is pickled"),
+    "an adapter": (adapter, [], "merge_and_unload().save_pretrained(FOLDER)"),
+    "an adapter beside a model": (adapter_beside, [], "If this folder has the merged model, remove the file."),
+    "weights of llama.cpp": (of_llama_cpp, [], "model-q4.gguf: files .gguf of llama.cpp are not read."),
+    "a file of llama.cpp": (lambda folder: None, ["--hf.model", "some/m.gguf"], "some/m.gguf: files .gguf of llama"),
     "cut weights": (cut, [], "the weights cannot be used"),
     "a missing tensor": (without_a_tensor, [], "tensor model.layers.1.mlp.up_proj.weight is missing"),
     "other sizes": (change("config.json", intermediate_size=48), [], "has another shape"),

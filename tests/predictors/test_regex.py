@@ -315,11 +315,20 @@ def test_a_pattern_that_takes_too_long_to_be_joined_with_the_vocabulary(monkeypa
         RegexPredictor("[a-z]{299}", cache="none", context=context_of("unigram"))
 
 
+def test_the_empty_pattern_allows_the_empty_output_only(tmp_path: Path) -> None:
+    (tmp_path / "p.txt").write_text("\n")
+    context = context_of("text as it is")
+    for pattern, path in (("", None), (None, str(tmp_path / "p.txt"))):
+        regex = RegexPredictor(pattern, path, cache="none", context=context)
+        (row,) = regex.predict_batch(regex.initialize_batch([Source(1, (3,))])).rows
+        assert row.tokens == [EOS]
+
+
 def test_options_and_sentences_that_do_not_fit(tmp_path: Path) -> None:
     file = tmp_path / "p.txt"
     file.write_bytes("\ufeffa+\r\nb(".encode())
     context = context_of("unigram")
-    for options in ({}, {"pattern": "a", "path": str(file)}):
+    for options in ({}, {"pattern": "a", "path": str(file)}, {"pattern": "", "path": str(file)}):
         with pytest.raises(UsageError, match="either --regex"):
             RegexPredictor(**options, context=context)
     with pytest.raises(UsageError, match="no target vocabulary"):

@@ -60,12 +60,13 @@ def test_scores_of_the_files_are_compared_if_both_have_them() -> None:
 
 
 def test_the_oracle_by_hand() -> None:
-    """The best hypotheses are second and first; the third sentence failed."""
-    lists = listed("lists", ["the cat sat", "the cat lay down", "x"], ["a dog ran off", "a dog ran off"], [])
-    other = run("other", *REFERENCES)
-    system, single = compare([lists, other], [REFERENCES], test="none").systems
+    """The best hypotheses are second and first; the third sentence failed, and the fourth in the other run."""
+    lists = listed("lists", ["the cat sat", "the cat lay down", "x"], ["a dog ran off", "a dog ran off"], [], ["x"])
+    other = Outputs("other", "nbest", [[Hypothesis(text, None)] for text in REFERENCES])
+    system, single = compare([lists, other], [[*REFERENCES, "y"]], test="none").systems
     assert system.lists is not None and single.lists is None
-    assert (system.lists.smallest, system.lists.mean, system.lists.largest) == (0, 5 / 3, 3)
+    assert (system.lists.smallest, system.lists.mean, system.lists.largest) == (0, 6 / 4, 3)
+    assert system.lists.sentences == 2 and (system.missing, single.missing) == (1, 1)
     first = sacrebleu.sentence_chrf("the cat sat", [REFERENCES[0]]).score
     assert system.lists.first_chrf == pytest.approx((first + 100) / 2)
     assert system.lists.best_chrf == pytest.approx(100) and system.lists.best_rank == 1.5

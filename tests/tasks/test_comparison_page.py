@@ -45,7 +45,7 @@ def test_a_row_has_source_references_and_outputs() -> None:
 @pytest.mark.parametrize("hostile", HOSTILE)
 def test_hostile_text_adds_no_element(hostile: str) -> None:
     def of(text: str) -> Page:
-        texts = [text, "b c d"]
+        texts = [text, "b c d e"]
         runs = [run(text, texts), run("b", texts)]
         return Page(page(compare(runs, [texts], source=texts, test="none")))
 

@@ -147,7 +147,7 @@ def test_an_entry_that_cannot_be_scored_stays_in_the_list(run: Run, lattices: No
     lines, err = run("score", *FST, "--nbest-list", "in.ids", "list", status=1)
     assert [line.split(" ||| ")[1] for line in lines] == ["3 4", "9 9", "3 x"]
     assert lines[1].endswith("-inf")
-    assert "list: line 2: 'x' is not a token id of an output." in err
+    assert "list: line 2: 'x' is not a token id of an output. Text needs a target vocabulary" in err
 
 
 @pytest.mark.parametrize("batch", ["1", "4"])
@@ -174,6 +174,20 @@ def test_text_is_scored_as_the_tokens_it_is_cut_into(run: Run, model: str) -> No
     options = ["--predictors", "nmt", "--nmt.model", model, "--output-format", "jsonl"]
     (line,), _ = run("score", *options, "in.txt", "out.txt")
     assert json.loads(line)["tokens"] == list(characters("abc").encode("b c"))
+
+
+def test_targets_have_the_format_of_the_sources_unless_another_is_given(run: Run, model: str) -> None:
+    vocabulary = characters("abc")
+    for name, text in (("in", "ab c"), ("out", "b c")):
+        Path(f"{name}.txt").write_text(f"{text}\n")
+        Path(f"{name}.ids").write_text(" ".join(map(str, vocabulary.encode(text))) + "\n")
+    options = ["--predictors", "nmt", "--nmt.model", model]
+    (score,), _ = run("score", *options, "in.txt", "out.txt")
+    ids = [*options, "--input-format", "ids", "in.ids"]
+    for form, target in (([], "out.ids"), (["--target-format", "text"], "out.txt")):
+        assert run("score", *ids[:-1], *form, "in.ids", target)[0] == [score]
+    _, err = run("score", *ids, "out.txt", status=1)
+    assert "out.txt: line 1: 'b' is not a token id of an output. For text give --target-format text." in err
 
 
 def _ids(hypothesis: dict[str, Any]) -> str:
