@@ -140,7 +140,10 @@ class worktree:
 
 def emit(seed: int, first: int, last: int, *, text: bool) -> None:
     """Print a line for each run: its number, how it ended, and a hash of all that came out; or the text itself."""
+    from sgdec.search import space
+
     logging.getLogger("sgdec").setLevel(logging.INFO)
+    space.ENDLESS = 300  # a traced search without an end takes minutes up to the usual length
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         write_files(Path(folder), random.Random(seed))

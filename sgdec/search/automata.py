@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import groupby, islice, takewhile
+from itertools import islice, takewhile
 from operator import itemgetter
 from typing import Any, TypeAlias
 
@@ -25,7 +25,7 @@ from sgdec.ranking import Ranking
 from sgdec.search.answers import bounds_given, require_one_each
 from sgdec.search.blame import blamed
 from sgdec.search.bounds import Bounds, bound_of, total_bound
-from sgdec.search.choosing import Choice, choose
+from sgdec.search.choosing import Choice, choose_in_groups
 from sgdec.search.columns import not_in_vocabulary, outside
 from sgdec.search.faults import fault, forbids
 from sgdec.search.folding import Folding
@@ -113,14 +113,10 @@ class JointAutomaton:
 
     def best(self, nodes: Sequence[Node], beam_of: Sequence[int], choice: Choice) -> list[list[Node]]:
         """The same as `ScoredRows.best`, for nodes that this automaton covers."""
-        families = []
-        for _, group in groupby(zip(beam_of, nodes, strict=True), itemgetter(0)):
-            beam = [node for _, node in group]
-            arcs = [self._arcs_after(node) for node in beam]
-            if not self._are_few(arcs, choice):
-                arcs = choose(arcs, [node.total for node in beam], choice)
-            families += [list(self._nodes(node, of_node)) for node, of_node in zip(beam, arcs, strict=True)]
-        return families
+        arcs = [self._arcs_after(node) for node in nodes]
+        if not self._are_few(arcs, choice):
+            arcs = choose_in_groups(arcs, beam_of, [node.total for node in nodes], choice)
+        return [list(self._nodes(node, of_node)) for node, of_node in zip(nodes, arcs, strict=True)]
 
     def keys(self, nodes: Iterable[Node], ranking: Ranking) -> list[Hashable]:
         """The same as `Constellation.keys`, for nodes that this automaton covers: equal states have equal futures."""
