@@ -27,8 +27,8 @@ from sgdec_predictors.regex import RegexPredictor
 
 from sgdec.context import Context, Vocabularies
 from sgdec.protocol import BatchPredictor
+from sgdec.search.combination.renormalizing import Renormalized
 from sgdec.search.constellation import Constellation
-from sgdec.search.renormalizing import Renormalized
 from sgdec.search.scheduler import Scheduler
 from sgdec.text.sentencepiece import SentencePieceVocabulary, train_vocabulary
 

@@ -26,9 +26,9 @@ from sgdec.protocol import BatchPredictor, Predictor, Source
 from sgdec.ranking import Ranking
 from sgdec.search.blame import told
 from sgdec.search.listing import TextOf
-from sgdec.search.meter import Meter
 from sgdec.search.outcome import Outcome, Unreadable
 from sgdec.search.scheduler import Scheduler
+from sgdec.search.tracing.meter import Meter
 from sgdec.settings import BoundsKind, Penalties, Settings, plain
 from sgdec.suggest import suggest
 from sgdec.tasks.copying import Copier

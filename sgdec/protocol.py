@@ -105,7 +105,7 @@ class Traits(FormerTraits):
     max_score: float = math.inf
     """The highest score of any token in any sentence, ``</s>`` included: 0 for log-probabilities, +inf = unknown.
 
-    Without `BestRemaining`, bounds are computed from it (`sgdec.search.bounds`).
+    Without `BestRemaining`, bounds are computed from it (`sgdec.search.bounds.declared`).
     """
     independent_rows: bool = False
     """Whether row i does not depend, bit for bit, on the other sentences' rows in the batch.
@@ -370,7 +370,7 @@ class Result:
     expansions: int = field(default=0, compare=False)
     """The number of expanded nodes; set by the framework."""
     bounds: str | None = field(default=None, compare=False)
-    """The bounds that the search used, ``sum`` or ``product`` (`sgdec.search.folding`); None = none. As above."""
+    """The bounds that the search used, ``sum`` or ``product`` (`sgdec.search.bounds`); None = none. As above."""
     dead_end: str | None = field(default=None, compare=False)
     """If there is no hypothesis: a sentence about the longest prefix and the tokens that can follow it. As above."""
 

@@ -3,7 +3,7 @@
 A predictor that scores tokens without restricting them, such as a language model, can describe itself coarsely: by a
 deterministic automaton over tokens with few states, each of which stands for many states of the predictor. The
 distances to the end of a predictor that restricts, such as a lattice, are then computed together with these automata
-(`sgdec.search.folding`): lattice and language model bound together what a path can still add, not each alone.
+(`sgdec.search.bounds.folding`): lattice and language model bound together what a path can still add, not each alone.
 
 For a relaxation with the map ``of`` from the predictor's states to its own, and for every state s that a search can
 reach and every token t whose score after s is finite:

@@ -33,8 +33,8 @@ from sgdec.protocol import FORBIDDEN
 from sgdec.ranking import Coverage, add_attention
 from sgdec.search.answers import attention_rows
 from sgdec.search.banks import advancing_of, progress_of, with_progress
-from sgdec.search.choosing import Choice, Chosen
-from sgdec.search.dense import Ranked
+from sgdec.search.combination.choosing import Choice, Chosen
+from sgdec.search.combination.dense import Ranked
 from sgdec.search.node import Node
 from sgdec.search.row_nodes import RowNodes
 from sgdec.search.row_states import ArcStates, RowStates, ScoredStates

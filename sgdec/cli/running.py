@@ -32,7 +32,7 @@ from sgdec.plugins.options import (
     split_dotted,
 )
 from sgdec.search.blame import PredictorFault, told
-from sgdec.search.meter import Meter
+from sgdec.search.tracing.meter import Meter
 from sgdec.settings import Settings
 from sgdec.suggest import suggest
 from sgdec.terminal import Bar

@@ -34,10 +34,10 @@ from sgdec.plugins.predictor_list import EntryOptions, ListEntry, entries_of
 from sgdec.plugins.surface import require_sound
 from sgdec.protocol import BatchPredictor, Predictor
 from sgdec.search.blame import PredictorFault, packages_of, said
-from sgdec.search.checking import CheckedConstellation
+from sgdec.search.checking.constellation import CheckedConstellation
+from sgdec.search.combination.renormalizing import Renormalized
 from sgdec.search.constellation import Constellation
 from sgdec.search.member import Member
-from sgdec.search.renormalizing import Renormalized
 from sgdec.settings import BoundsKind
 
 

@@ -24,11 +24,11 @@ from sgdec.protocol import FORBIDDEN, Candidates, State, Steps
 from sgdec.ranking import Ranking
 from sgdec.search.answers import bounds_given, require_one_each
 from sgdec.search.blame import blamed
-from sgdec.search.bounds import Bounds, bound_of, total_bound
-from sgdec.search.choosing import Choice, choose_in_groups
-from sgdec.search.columns import not_in_vocabulary, outside
-from sgdec.search.faults import fault, forbids
-from sgdec.search.folding import Folding
+from sgdec.search.bounds.declared import Bounds, bound_of, total_bound
+from sgdec.search.bounds.folding import Folding
+from sgdec.search.combination.choosing import Choice, choose_in_groups
+from sgdec.search.combination.columns import not_in_vocabulary, outside
+from sgdec.search.combination.faults import fault, forbids
 from sgdec.search.node import Node, require_finite_after
 
 StepsOf: TypeAlias = Callable[[State, Candidates | None], Steps]

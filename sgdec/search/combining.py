@@ -2,7 +2,7 @@
 
 One `Column` holds one predictor's answer about a batch of nodes. The candidates of a node are the intersection of
 the tokens that restricting rows list, or the whole vocabulary if no row restricts. Each of the two cases has its own
-module: `sgdec.search.listed` and `sgdec.search.dense`.
+module: `sgdec.search.combination.listed` and `sgdec.search.combination.dense`.
 
 The combined score of token w is ``sum_k weight_k * score_k(w)`` (SGNMT, section 2.1), over predictors whose weight
 is not None. A score of -inf forbids the token, whatever the weight.
@@ -22,11 +22,11 @@ from sgdec.errors import UsageError
 from sgdec.protocol import Candidates
 from sgdec.ranking import Coverage
 from sgdec.search import lazily
-from sgdec.search.choosing import Choice
-from sgdec.search.columns import Column
-from sgdec.search.continuations import Block, Continuation, best_first
-from sgdec.search.dense import NARROW, DenseRows
-from sgdec.search.listed import ListedRows
+from sgdec.search.combination.choosing import Choice
+from sgdec.search.combination.columns import Column
+from sgdec.search.combination.continuations import Block, Continuation, best_first
+from sgdec.search.combination.dense import NARROW, DenseRows
+from sgdec.search.combination.listed import ListedRows
 from sgdec.search.node import Node, require_finite
 from sgdec.search.sampling import Draw, draw
 from sgdec.sparse import TokenLists

@@ -17,7 +17,7 @@ import numpy as np
 from sgdec.context import EOS
 from sgdec.protocol import FORBIDDEN, State, ability
 from sgdec.scores import SparseRow
-from sgdec.search.columns import candidates_of
+from sgdec.search.combination.columns import candidates_of
 from sgdec.search.member import Member
 
 MOST = 1 << 20

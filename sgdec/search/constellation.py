@@ -23,20 +23,20 @@ from sgdec.scores import SparseScores
 from sgdec.search.answers import attention_rows, bounds_given, require_hashable
 from sgdec.search.automata import JointAutomaton
 from sgdec.search.banks import advancing_of, progress_of, require_progress, with_progress
-from sgdec.search.bounds import Bounds, bound_of, max_score
-from sgdec.search.choosing import Choice
-from sgdec.search.columns import Column, Restrictions
+from sgdec.search.bounds.declared import Bounds, bound_of, max_score
+from sgdec.search.bounds.folding import BoundsUsed, Folding, Products
+from sgdec.search.combination.choosing import Choice
+from sgdec.search.combination.columns import Column, Restrictions
+from sgdec.search.combination.renormalizing import Renormalized, renormalized
 from sgdec.search.combining import Combined, ScoredRows
 from sgdec.search.completing import Constraint, allowed_output, is_constraint
 from sgdec.search.distinct import until_distinct
-from sgdec.search.folding import BoundsUsed, Folding, Products
 from sgdec.search.member import Member
 from sgdec.search.node import Node
-from sgdec.search.observing import Observer
 from sgdec.search.product import Product
-from sgdec.search.renormalizing import Renormalized, renormalized
 from sgdec.search.requests import Offer, Question, Request
 from sgdec.search.sampling import Draw
+from sgdec.search.tracing.observing import Observer
 from sgdec.settings import BoundsKind
 
 KEPT = 64
@@ -51,7 +51,7 @@ class Constellation:
     ) -> None:
         """``vocab_size``: V, the number of target tokens; None = take it from the width of the predictors' rows.
 
-        ``bounds``: plain sums, or products too (`sgdec.search.folding`).
+        ``bounds``: plain sums, or products too (`sgdec.search.bounds.folding`).
         """
         self.members = tuple(members)
         self.bounds_kind: BoundsKind = bounds
@@ -62,7 +62,7 @@ class Constellation:
         self.weights = tuple(member.weight for member in members)
         order = sorted(range(len(self.members)), key=lambda k: self.predictors[k].on_demand)
         self.renormalized = [k for k, predictor in enumerate(self.predictors) if isinstance(predictor, Renormalized)]
-        """The numbers of the predictors whose scores are renormalised (`sgdec.search.renormalizing`)."""
+        """The numbers of the predictors whose scores are renormalised (`sgdec.search.combination.renormalizing`)."""
         self._last = [k for k in order if self.renormalized and self.members[k].given]
         self._first = [k for k in order if not self.predictors[k].on_demand and k not in self._last]
         self._on_demand = [k for k in order if self.predictors[k].on_demand]

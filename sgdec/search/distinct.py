@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 
-from sgdec.search.choosing import Choice
+from sgdec.search.combination.choosing import Choice
 from sgdec.search.node import Node
 
 

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from sgdec.protocol import FORBIDDEN
 from sgdec.ranking import Coverage
-from sgdec.search.continuations import PIECE, Block
+from sgdec.search.combination.continuations import PIECE, Block
 from sgdec.search.node import Node, require_finite_after
 
 FIRST_BLOCK = 64

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, TypeAlias
 from sgdec.context import BOS, EOS
 from sgdec.protocol import Source, State
 from sgdec.ranking import Coverage
-from sgdec.search.continuations import Continuation
-from sgdec.search.faults import fault
+from sgdec.search.combination.continuations import Continuation
+from sgdec.search.combination.faults import fault
 
 
 class _NotConsumed:

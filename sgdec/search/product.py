@@ -18,8 +18,8 @@ from sgdec.context import EOS
 from sgdec.errors import SgdecError, UsageError
 from sgdec.protocol import FORBIDDEN, Arcs, Listed
 from sgdec.search.blame import blamed
-from sgdec.search.columns import not_in_vocabulary
-from sgdec.search.faults import fault, first_fault
+from sgdec.search.combination.columns import not_in_vocabulary
+from sgdec.search.combination.faults import fault, first_fault
 
 ArcsOf: TypeAlias = Callable[[Ints, Listed | None], Arcs]
 

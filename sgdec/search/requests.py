@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from sgdec.context import EOS
 from sgdec.protocol import FORBIDDEN
 from sgdec.ranking import Ranking
-from sgdec.search.choosing import Choice
+from sgdec.search.combination.choosing import Choice
 from sgdec.search.node import Node
 
 Question: TypeAlias = Literal["children", "best", "draw", "bounds", "keys", "progress"]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from sgdec.arrays import Ints
-from sgdec.search.checking import CheckedConstellation
+from sgdec.search.checking.constellation import CheckedConstellation
 from sgdec.search.combining import Combined
 from sgdec.search.constellation import Constellation
 from sgdec.search.node import Node

@@ -12,15 +12,15 @@ import numpy as np
 from sgdec.arrays import FORBIDDEN, MORE, Flags, Floats, Ints
 from sgdec.context import EOS
 from sgdec.scores import UNASKED, Scores, SparseScores
-from sgdec.search.choosing import Choice, Chosen, choose_rows
-from sgdec.search.columns import Column, not_in_vocabulary
+from sgdec.search.combination.choosing import Choice, Chosen, choose_rows
+from sgdec.search.combination.columns import Column, not_in_vocabulary
+from sgdec.search.combination.dense import DenseRows
+from sgdec.search.combination.faults import fault
+from sgdec.search.combination.renormalizing import renormalized
 from sgdec.search.combining import agreed_width
 from sgdec.search.constellation import Constellation
-from sgdec.search.dense import DenseRows
-from sgdec.search.faults import fault
 from sgdec.search.node import Node
 from sgdec.search.product import Product
-from sgdec.search.renormalizing import renormalized
 
 
 class RowStates(ABC):

@@ -31,12 +31,12 @@ from sgdec.search.constellation import Constellation
 from sgdec.search.dead_ends import NameOf, dead_end, names_of
 from sgdec.search.listing import TextOf
 from sgdec.search.memory import let_go
-from sgdec.search.meter import Meter
 from sgdec.search.node import Node
 from sgdec.search.outcome import Outcome, Unreadable
 from sgdec.search.requests import Request, answer
 from sgdec.search.results import require_result, require_results
 from sgdec.search.space import SearchSpace
+from sgdec.search.tracing.meter import Meter
 from sgdec.trace.records import Tracing
 
 WINDOW = 16

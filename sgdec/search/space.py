@@ -19,17 +19,17 @@ from sgdec.context import EOS
 from sgdec.errors import SgdecError
 from sgdec.protocol import FORBIDDEN, BatchPredictor, Hypothesis
 from sgdec.ranking import Ranking
-from sgdec.search.bounds import max_score, most_of
-from sgdec.search.choosing import Choice
+from sgdec.search.bounds.declared import max_score, most_of
+from sgdec.search.bounds.folding import BoundsUsed
+from sgdec.search.combination.choosing import Choice
 from sgdec.search.constellation import Constellation
-from sgdec.search.folding import BoundsUsed
 from sgdec.search.listing import Listing, TextOf
-from sgdec.search.meter import Meter
 from sgdec.search.node import Node
-from sgdec.search.recording import Recorder
 from sgdec.search.requests import Offer, Question, Request
 from sgdec.search.sampling import Draw
-from sgdec.search.telling import Telling
+from sgdec.search.tracing.meter import Meter
+from sgdec.search.tracing.recording import Recorder
+from sgdec.search.tracing.telling import Telling
 from sgdec.trace.records import Fate
 
 ENDLESS = 10_000

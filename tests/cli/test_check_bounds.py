@@ -13,7 +13,7 @@ import pytest
 from sgdec.cli.main import main
 from sgdec.io.entries import read_entries
 from sgdec.io.trie import build_trie
-from sgdec.search.folding import MOST_ARCS
+from sgdec.search.bounds.folding import MOST_ARCS
 from tests.helpers.breadth import some
 from tests.helpers.plugin_files import decode, write_plugin
 from tests.helpers.with_arcs import predictors_with_arcs

@@ -15,7 +15,7 @@ import sgdec
 from sgdec.cli.console import console
 from sgdec.cli.main import main
 from sgdec.cli.running import Tally, sentences_in
-from sgdec.search import meter
+from sgdec.search.tracing import meter
 from sgdec.terminal import Bar, track
 from tests.helpers.training_case import make_config
 

@@ -22,7 +22,7 @@ from sgdec_predictors.fsttok import FstTok
 from sgdec import Context, Decoder, SgdecError, UsageError, lift
 from sgdec.context import EOS, Vocabularies
 from sgdec.io.transducer import TransducerArc, write_transducer
-from sgdec.search.checking import CheckedConstellation
+from sgdec.search.checking.constellation import CheckedConstellation
 from sgdec.search.member import Member
 from sgdec.search.space import SearchSpace
 from sgdec.testing import BatchTable, Bonus, OnDemandTable, Table, TinySpace

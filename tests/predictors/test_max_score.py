@@ -33,7 +33,7 @@ from sgdec.io.arpa import LN_10, Arpa, NGrams, read_arpa, write_arpa
 from sgdec.lifting import lift
 from sgdec.plugins.host import Host
 from sgdec.protocol import BatchPredictor
-from sgdec.search.bounds import most_of
+from sgdec.search.bounds.declared import most_of
 from sgdec.search.constellation import Constellation
 from sgdec.settings import BoundsKind
 from sgdec.testing import BatchTable, Lattice, Table, enumerate_space

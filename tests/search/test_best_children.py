@@ -14,11 +14,11 @@ import pytest
 from sgdec import Source
 from sgdec.protocol import SparseRow
 from sgdec.scores import DenseScores, Scores
-from sgdec.search.choosing import Choice
-from sgdec.search.columns import Column
+from sgdec.search.combination.choosing import Choice
+from sgdec.search.combination.columns import Column
+from sgdec.search.combination.dense import DenseRows
 from sgdec.search.combining import Combined
 from sgdec.search.constellation import Constellation
-from sgdec.search.dense import DenseRows
 from sgdec.search.node import Node
 from sgdec.search.requests import Request, answer
 from sgdec.search.space import SearchSpace

@@ -30,9 +30,9 @@ from sgdec.errors import UsageError
 from sgdec.protocol import BatchPredictor, Scores, Source, SparseRow, State
 from sgdec.relaxations import Constant, Relaxation
 from sgdec.search.blame import told
-from sgdec.search.checking import CheckedConstellation
+from sgdec.search.bounds.folding import Folding
+from sgdec.search.checking.constellation import CheckedConstellation
 from sgdec.search.constellation import Constellation
-from sgdec.search.folding import Folding
 from sgdec.search.scheduler import Scheduler
 from sgdec.settings import BoundsKind
 from sgdec.testing import Table

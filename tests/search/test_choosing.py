@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sgdec.context import EOS
 from sgdec.protocol import FORBIDDEN
-from sgdec.search.choosing import Choice, choose_rows
+from sgdec.search.combination.choosing import Choice, choose_rows
 from tests.helpers.breadth import examples
 
 SCORES = st.sampled_from([FORBIDDEN, -2.0, -1.0, -0.5, -0.25])

@@ -17,7 +17,7 @@ from sgdec_decoders.astar import AStarDecoder
 from sgdec_decoders.dfs import DfsDecoder
 from sgdec_predictors.ngram import NGram
 
-import sgdec.search.folding
+import sgdec.search.bounds.folding
 from sgdec import EOS, Context, Source
 from sgdec.arcs import Automaton, joined
 from sgdec.arrays import Floats, Ints
@@ -25,11 +25,11 @@ from sgdec.decoder import Decoder
 from sgdec.estimation.kneser_ney import estimate, join
 from sgdec.io.arpa import write_arpa
 from sgdec.protocol import BatchPredictor
+from sgdec.search.bounds.distances import Distances
+from sgdec.search.bounds.relaxed import Relaxed
+from sgdec.search.bounds.relaxed_product import TooLarge
 from sgdec.search.constellation import Constellation
-from sgdec.search.distances import Distances
 from sgdec.search.outcome import Outcome
-from sgdec.search.relaxed import Relaxed
-from sgdec.search.relaxed_product import TooLarge
 from sgdec.search.scheduler import Scheduler
 from tests.helpers.relaxing import LastToken, Trigrams, WholeLattice, random_automaton
 
@@ -139,7 +139,7 @@ def test_expansions_do_not_depend_on_which_sentences_begin_together(
     expected = list(map(summary, outcomes(lattices, model, decoder, 1)))
     for batch_size in (5, 12):
         assert list(map(summary, outcomes(lattices, model, decoder, batch_size))) == expected
-    monkeypatch.setattr(sgdec.search.folding, "SMALL", 0)
+    monkeypatch.setattr(sgdec.search.bounds.folding, "SMALL", 0)
     assert list(map(summary, outcomes(lattices, model, decoder, 12))) == expected
 
 

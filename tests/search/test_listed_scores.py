@@ -15,7 +15,7 @@ from sgdec import EOS, BatchPredictor, Scores, Source
 from sgdec.errors import SgdecError
 from sgdec.protocol import FORBIDDEN, Candidates, State
 from sgdec.scores import ListedScores, TokenLists
-from sgdec.search.columns import Column, Restrictions
+from sgdec.search.combination.columns import Column, Restrictions
 from sgdec.search.constellation import Constellation
 from sgdec.search.space import SearchSpace
 from sgdec.testing.toys import Bonus, Lattice, OnDemandTable, Table

@@ -20,7 +20,7 @@ from sgdec.errors import SgdecError
 from sgdec.io.limits import BATCH
 from sgdec.protocol import BatchPredictor, Candidates, Result, Scores, Source, State
 from sgdec.search import memory
-from sgdec.search.choosing import Choice
+from sgdec.search.combination.choosing import Choice
 from sgdec.search.constellation import Constellation
 from sgdec.search.outcome import Outcome
 from sgdec.search.requests import Request, answer

@@ -27,8 +27,8 @@ from sgdec.errors import SgdecError
 from sgdec.protocol import BatchPredictor, Source
 from sgdec.ranking import Ranking
 from sgdec.relaxations import Constant
+from sgdec.search.bounds.folding import MOST_ARCS, WEIGHTINGS
 from sgdec.search.constellation import Constellation
-from sgdec.search.folding import MOST_ARCS, WEIGHTINGS
 from sgdec.search.node import Node
 from sgdec.search.space import SearchSpace
 from sgdec.settings import BoundsKind

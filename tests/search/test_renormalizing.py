@@ -27,10 +27,10 @@ from sgdec import BatchPredictor, Decoder, Hypothesis, Scores, Source, UsageErro
 from sgdec.cli.main import main
 from sgdec.context import EOS
 from sgdec.protocol import Candidates
-from sgdec.search.checking import CheckedConstellation
+from sgdec.search.checking.constellation import CheckedConstellation
+from sgdec.search.combination.renormalizing import Renormalized
 from sgdec.search.constellation import Constellation
 from sgdec.search.member import Member
-from sgdec.search.renormalizing import Renormalized
 from sgdec.search.scheduler import Scheduler
 from sgdec.tasks.scoring import GivenOutputDecoder, Pair, with_given_output
 from sgdec.testing import Bonus, Lattice, OnDemandTable, Table, TinySpace, tiny_spaces

@@ -12,10 +12,10 @@ from typing import Any
 from sgdec.errors import SgdecError, UsageError
 from sgdec.protocol import FORBIDDEN, Hypothesis, Source
 from sgdec.ranking import Ranking
-from sgdec.search.bounds import most_of
+from sgdec.search.bounds.declared import most_of
 from sgdec.search.listing import Listing
 from sgdec.search.node import Family, Node
-from sgdec.search.telling import Telling
+from sgdec.search.tracing.telling import Telling
 
 BLOCK = 32
 """The most children that an iterator fetches at once."""

@@ -1,8 +1,8 @@
 """Recording what a search does (`sgdec.trace.records`).
 
 A `Recorder` belongs to one sentence. Constellations tell it which prefixes were expanded, with their best children
-(`sgdec.search.observing`); search spaces, which children the decoder has received and why it did not receive the
-others; decoders, through their spaces, what became of those that they received.
+(`sgdec.search.tracing.observing`); search spaces, which children the decoder has received and why it did not receive
+the others; decoders, through their spaces, what became of those that they received.
 
 Nodes are compared as prefixes: nodes with the same tokens and weights are one node of the trace, so a decoder that
 expands a prefix twice is seen to expand it once.

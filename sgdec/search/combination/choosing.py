@@ -17,7 +17,7 @@ import numpy as np
 from sgdec.arrays import Flags, Floats, Ints
 from sgdec.context import EOS
 from sgdec.protocol import FORBIDDEN
-from sgdec.search.continuations import Continuation
+from sgdec.search.combination.continuations import Continuation
 from sgdec.search.memory import FREE, require_room
 
 CHILD_BYTES = 400

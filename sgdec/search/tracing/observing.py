@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from sgdec.protocol import FORBIDDEN, Source
-from sgdec.search.columns import Column
+from sgdec.search.combination.columns import Column
 from sgdec.search.combining import Combined
 from sgdec.search.listing import TextOf
 from sgdec.search.node import Node
 from sgdec.search.outcome import Outcome
-from sgdec.search.recording import Recorder, Seen
+from sgdec.search.tracing.recording import Recorder, Seen
 from sgdec.sparse import Wanted
 from sgdec.trace.records import Alone, Batch, SentenceTrace, Tracing
 

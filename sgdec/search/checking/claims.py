@@ -1,4 +1,4 @@
-"""The claims of a predictor, compared with its scores at one prefix (`sgdec.search.checking`).
+"""The claims of a predictor, compared with its scores at one prefix (`sgdec.search.checking.constellation`).
 
 Differences of up to `SLACK` count as rounding: some predictors compute with float32 numbers.
 """
@@ -15,7 +15,7 @@ from sgdec.arcs import Automaton
 from sgdec.arrays import Flags, Floats, Ints
 from sgdec.context import EOS
 from sgdec.protocol import FORBIDDEN, BatchPredictor, State
-from sgdec.search.relaxed import Relaxed
+from sgdec.search.bounds.relaxed import Relaxed
 
 SLACK = 1e-5
 """Absolute and relative."""

@@ -24,7 +24,7 @@ from sgdec.arrays import Flags, Floats, Ints
 from sgdec.context import EOS
 from sgdec.errors import SgdecError
 from sgdec.protocol import FORBIDDEN
-from sgdec.search.relaxed import Relaxed
+from sgdec.search.bounds.relaxed import Relaxed
 
 LARGEST_CODE = 1 << 62
 """The number of pairs must be below this."""

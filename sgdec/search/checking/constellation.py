@@ -26,14 +26,22 @@ from sgdec.errors import SgdecError
 from sgdec.protocol import Source
 from sgdec.relaxations import Relaxation
 from sgdec.search.answers import require_automaton
-from sgdec.search.bounds import bound_of
-from sgdec.search.checked_paths import TOGETHER, Claim, Claims, Path, Sentence
-from sgdec.search.claims import Here, Refuted, check_max_score, check_relaxation, check_subset, check_whole, exceeds
+from sgdec.search.bounds.declared import bound_of
+from sgdec.search.bounds.folding import DEAD_END, UNKNOWN, Folded, Folder
+from sgdec.search.bounds.relaxed import Relaxed, require_relaxation
+from sgdec.search.checking.checked_paths import TOGETHER, Claim, Claims, Path, Sentence
+from sgdec.search.checking.claims import (
+    Here,
+    Refuted,
+    check_max_score,
+    check_relaxation,
+    check_subset,
+    check_whole,
+    exceeds,
+)
 from sgdec.search.combining import Combined
 from sgdec.search.constellation import Constellation
-from sgdec.search.folding import DEAD_END, UNKNOWN, Folded, Folder
 from sgdec.search.node import Node
-from sgdec.search.relaxed import Relaxed, require_relaxation
 from sgdec.search.requests import Request
 from sgdec.sparse import Wanted
 

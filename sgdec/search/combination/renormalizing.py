@@ -24,9 +24,9 @@ from sgdec.arrays import Floats
 from sgdec.errors import UsageError
 from sgdec.protocol import FORBIDDEN, BatchPredictor, Candidates
 from sgdec.scores import Scores
-from sgdec.search.columns import Column
+from sgdec.search.combination.columns import Column
+from sgdec.search.combination.dense import Term
 from sgdec.search.combining import agreed_width
-from sgdec.search.dense import Term
 from sgdec.sparse import Wanted
 from sgdec.wrapping import Wrapper
 

@@ -21,10 +21,10 @@ from sgdec import arrays
 from sgdec.arrays import Floats, Ints
 from sgdec.errors import SgdecError
 from sgdec.protocol import FORBIDDEN, Candidates
-from sgdec.search.choosing import Choice, choose_in_groups, choose_rows
-from sgdec.search.columns import Column, not_in_vocabulary, outside
-from sgdec.search.continuations import Block, Continuation, best_first
-from sgdec.search.faults import fault, first_fault, forbids
+from sgdec.search.combination.choosing import Choice, choose_in_groups, choose_rows
+from sgdec.search.combination.columns import Column, not_in_vocabulary, outside
+from sgdec.search.combination.continuations import Block, Continuation, best_first
+from sgdec.search.combination.faults import fault, first_fault, forbids
 from sgdec.sparse import FEW, TokenLists, Wanted
 
 

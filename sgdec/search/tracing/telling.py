@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from sgdec.context import EOS
 from sgdec.protocol import Source
 from sgdec.ranking import Ranking
-from sgdec.search.meter import Meter
 from sgdec.search.node import Node
-from sgdec.search.recording import Recorder
+from sgdec.search.tracing.meter import Meter
+from sgdec.search.tracing.recording import Recorder
 from sgdec.trace.records import Fate
 
 

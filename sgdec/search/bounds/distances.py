@@ -20,8 +20,8 @@ import numpy as np
 from sgdec.arcs import Automaton
 from sgdec.arrays import Floats, Ints
 from sgdec.protocol import FORBIDDEN
-from sgdec.search.relaxed import Relaxed
-from sgdec.search.relaxed_product import Links, RelaxedProduct, TooLarge
+from sgdec.search.bounds.relaxed import Relaxed
+from sgdec.search.bounds.relaxed_product import Links, RelaxedProduct, TooLarge
 
 MOST_WORK = 1 << 28
 """The arcs that all sweeps over one product may visit."""

@@ -22,11 +22,11 @@ from sgdec.context import EOS
 from sgdec.errors import SgdecError, UsageError
 from sgdec.protocol import FORBIDDEN
 from sgdec.scores import Addable
-from sgdec.search.cells import best_cells
-from sgdec.search.choosing import Choice, Chosen, choose_cells, choose_in_groups
-from sgdec.search.columns import Column, not_in_vocabulary
-from sgdec.search.continuations import Block, Continuation
-from sgdec.search.faults import fault, first_fault
+from sgdec.search.combination.cells import best_cells
+from sgdec.search.combination.choosing import Choice, Chosen, choose_cells, choose_in_groups
+from sgdec.search.combination.columns import Column, not_in_vocabulary
+from sgdec.search.combination.continuations import Block, Continuation
+from sgdec.search.combination.faults import fault, first_fault
 from sgdec.search.memory import FREE, require_room
 from sgdec.topk import top_tokens
 

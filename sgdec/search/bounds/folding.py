@@ -2,8 +2,8 @@
 
 The sum of the predictors' own bounds is loose, because the best path of a lattice is not the best path of a language
 model. A product bound is the distance to the end of a restricting automaton, computed together with relaxations of
-the others (`sgdec.search.distances`), plus the bounds of those that are not folded in. Each restricting automaton
-gives one; with the plain sum (`sgdec.search.bounds`), the lowest counts.
+the others (`sgdec.search.bounds.distances`), plus the bounds of those that are not folded in. Each restricting
+automaton gives one; with the plain sum (`sgdec.search.bounds.declared`), the lowest counts.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from sgdec.protocol import FORBIDDEN, BatchPredictor, Source, State
 from sgdec.relaxations import Relaxation
 from sgdec.search.answers import require_automaton
 from sgdec.search.blame import WrongAnswer, blamed
-from sgdec.search.bounds import Bounds, total_bound
-from sgdec.search.distances import Distances, Part
-from sgdec.search.relaxed import Relaxed, require_relaxation
-from sgdec.search.relaxed_product import TooLarge
+from sgdec.search.bounds.declared import Bounds, total_bound
+from sgdec.search.bounds.distances import Distances, Part
+from sgdec.search.bounds.relaxed import Relaxed, require_relaxation
+from sgdec.search.bounds.relaxed_product import TooLarge
 from sgdec.settings import BoundsKind
 
 BoundsUsed: TypeAlias = Literal["product", "sum"]

@@ -1,0 +1,1 @@
+"""Upper bounds on what a prefix can still gain: declared sums, and products of automata with relaxations."""

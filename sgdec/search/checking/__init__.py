@@ -1,0 +1,1 @@
+"""Checks of what predictors claim about their scores (``--check-bounds``)."""

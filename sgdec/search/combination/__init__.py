@@ -1,0 +1,1 @@
+"""The combination of the scores of several predictors: weighted sums, and the best tokens."""

@@ -1,0 +1,1 @@
+"""What is recorded and shown of a search while it runs."""
