@@ -8,6 +8,7 @@ from pathlib import Path
 
 MOVED = {
     "sgdec.checkpoints.loading": "sgdec.training.loading",
+    "sgdec.decoder": "sgdec.protocol",
     "sgdec.estimation.kneser_ney": "sgdec.training.kneser_ney",
     "sgdec.plugins.assembly": "sgdec.assembly",
     "sgdec.plugins.host": "sgdec.plugins",

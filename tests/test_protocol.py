@@ -85,7 +85,7 @@ def test_each_kind_of_scores_is_a_type() -> None:
 )
 def test_an_answer_is_taken_whole_only_where_just_that_was_asked(asked: Any, candidates: Any, same: bool) -> None:
     flat = np.zeros(sum(len(row) for row in asked if row is not None))
-    assert Scores.of_candidates(asked, flat).answers(candidates) is same
+    assert (Scores.of_candidates(asked, flat).answer_to(candidates) is flat) is same
 
 
 def test_an_answer_to_candidates_takes_them_as_lists_or_arrays() -> None:

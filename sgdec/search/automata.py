@@ -116,7 +116,15 @@ class JointAutomaton:
         arcs = [self._arcs_after(node) for node in nodes]
         if not self._are_few(arcs, choice):
             arcs = choose_in_groups(arcs, beam_of, [node.total for node in nodes], choice)
-        return [list(self._nodes(node, of_node)) for node, of_node in zip(nodes, arcs, strict=True)]
+        families = []
+        for node, of_node in zip(nodes, arcs, strict=True):
+            require_finite_after(node, of_node, self._names)
+            family, total = node.next_family(), node.total
+            families.append([
+                Node(family, token, scores, total + score, after, (), bound)
+                for token, score, scores, after, bound in of_node
+            ])
+        return families
 
     def keys(self, nodes: Iterable[Node], ranking: Ranking) -> list[Hashable]:
         """The same as `Constellation.keys`, for nodes that this automaton covers: equal states have equal futures."""

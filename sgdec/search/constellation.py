@@ -172,8 +172,8 @@ class Constellation:
         coverage: bool,
         distinct: Ranking | None,
         banks: bool,
-    ) -> list[Offer]:
-        """For each node the children that it offers for the next beam.
+    ) -> list[list[Node]] | list[Offer]:
+        """For each node the children that it offers for the next beam, best first; an `Offer` with ``banks``.
 
         ``beam_of``: the beam of each node, ascending. ``distinct``: enough children that ``choice.size`` open ones of
         each beam have different `keys` under this ranking, or all that are offered. Raises the same errors.
@@ -188,7 +188,7 @@ class Constellation:
             families = best(choice)
         else:
             families = until_distinct(beam_of, choice, best, partial(self.keys, ranking=distinct))
-        return list(map(Offer, families, rows.besides(families, self.advancing(nodes)) if banks else repeat([])))
+        return list(map(Offer, families, rows.besides(families, self.advancing(nodes)))) if banks else families
 
     def _draw(self, nodes: Sequence[Node], draws: Sequence[Draw], coverage: bool) -> list[Node | None]:
         """One child of each node, drawn at random; None if a node has no child. Raises the same errors."""

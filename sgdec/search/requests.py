@@ -35,12 +35,15 @@ class Request(NamedTuple):
 
 
 class Offer(NamedTuple):
-    """The children that one node offers for the next beam: the answer to the question ``best``."""
+    """The children that one node offers for the next beam of a search with banks, as an answer to ``best``.
+
+    Without banks the answer is ``best`` alone.
+    """
 
     best: list[Node]
     """Those among the best of its beam, best first; perhaps more, since the space sorts the offers of a beam."""
     besides: list[Node]
-    """For a search with banks: its best child, and those that meet more of a constraint."""
+    """Its best child, and those that meet more of a constraint."""
 
 
 Perform: TypeAlias = Callable[[Request], Sequence[Any]]
@@ -108,19 +111,18 @@ def _flat(lists: Sequence[Sequence[Any]]) -> list[Any]:
 
 
 def _pruned(
-    offers: list[Offer], choice: Choice, coverage: bool, distinct: Ranking | None, banks: bool
-) -> list[Offer]:
-    """The offers of some nodes of a beam, without children that others of these exclude from the choice.
+    families: list[Any], choice: Choice, coverage: bool, distinct: Ranking | None, banks: bool
+) -> list[Any]:
+    """The children of some nodes of a beam, without those that others of these exclude from the choice.
 
     They are dropped as soon as there are twice as many as are wanted, so a beam in many batches needs little more
     memory than in one batch.
     """
     size, all_ends = choice.size, choice.all_ends
-    if banks or distinct is not None or sum(len(offer.best) for offer in offers) <= 2 * size:
-        return offers
-    opened = sorted(node.total for offer in offers for node in offer.best if node.last != EOS)
+    if banks or distinct is not None or sum(map(len, families)) <= 2 * size:
+        return families
+    opened = sorted(node.total for family in families for node in family if node.last != EOS)
     least = opened[-size] if len(opened) >= size else FORBIDDEN
     return [
-        Offer([node for node in offer.best if node.total >= least or (all_ends and node.last == EOS)], offer.besides)
-        for offer in offers
+        [node for node in family if node.total >= least or (all_ends and node.last == EOS)] for family in families
     ]

@@ -163,13 +163,13 @@ class SearchSpace(Telling, Listing):
         counted, and errors raised, as in `expand`. Raises ValueError for a size below 1.
         """
         choice = _choice(size, width, all_ends)
-        growing, offers = self._offers(beam, choice, distinct)
+        growing, families = self._offered(beam, choice, distinct)
         candidates: list[Node] = []
         for node in beam:
             if node.last == EOS:
                 candidates.append(node)
             else:
-                candidates += next(offers).best
+                candidates += next(families)
         candidates.sort(key=_total, reverse=True)  # stable: of equal totals, the order of the beam
         if distinct:
             candidates = self._distinct(candidates)
@@ -194,7 +194,7 @@ class SearchSpace(Telling, Listing):
         those of `best_children`.
         """
         choice = _choice(size, width, all_ends)
-        growing, offers = self._offers(beam, choice, distinct, banks=True)
+        growing, offers = self._offered(beam, choice, distinct, banks=True)
         families = [Offer([node], [node]) if node.last == EOS else next(offers) for node in beam]
         best = sorted((child for family, _ in families for child in family), key=_total, reverse=True)
         if distinct:
@@ -359,9 +359,9 @@ class SearchSpace(Telling, Listing):
         if self.longest is None or node.family.length > self.longest.family.length:
             self.longest = node
 
-    def _offers(
+    def _offered(
         self, beam: Sequence[Node], choice: Choice, distinct: bool, banks: bool = False
-    ) -> tuple[list[Node], Iterator[Offer]]:
+    ) -> tuple[list[Node], Iterator[Any]]:
         """The open nodes of a beam, and what each of them offers for the next one; they count as expanded."""
         growing = [node for node in beam if node.last != EOS]
         self._count(growing)

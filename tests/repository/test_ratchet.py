@@ -67,10 +67,10 @@ def test_a_planted_slowdown_is_found_and_nothing_else(tmp_path: Path) -> None:
     identity = ["-c", "user.name=nobody", "-c", "user.email=nobody@example.org"]
     for words in (["init", "--quiet"], ["add", "."], [*identity, "commit", "--quiet", "--message", "Before"]):
         run("git", *words).check_returncode()
-    jobs = tmp_path / "sgdec/search/constellation.py"
-    first_line = "        automaton = None if coverage else self._automaton_of(nodes)\n"
-    assert first_line in jobs.read_text()
-    jobs.write_text(jobs.read_text().replace(first_line, SLOWER + first_line))
+    performing = tmp_path / "sgdec/search/constellation.py"
+    first_line = "        nodes, each, shared = request.nodes, request.each, request.shared\n"
+    assert first_line in performing.read_text()
+    performing.write_text(performing.read_text().replace(first_line, SLOWER + first_line))
 
     figures = ["--only", "free predictor", "astar, memory"]
     found = run(sys.executable, "benchmarks/ratchet.py", "--base", "HEAD", "--rounds", "3", "--tiny", *figures)

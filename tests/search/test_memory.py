@@ -129,12 +129,9 @@ def test_a_beam_in_many_batches_keeps_no_more_children_than_twice_its_size(all_e
     (root,) = constellation.roots(SOURCES[:1])
     choice = Choice(50, 50, all_ends=all_ends)
     shared = choice, False, None, False
-    ((beam, _),) = constellation.perform(Request("best", [root], shared=shared))
+    (beam,) = constellation.perform(Request("best", [root], shared=shared))
     request = Request("best", [node for node in beam if not node.finished], shared=shared)
-    (whole,), (pieces,) = (
-        [[offer.best for offer in offers] for offers in answer(constellation.perform, [request], rows)]
-        for rows in (None, 1)
-    )
+    (whole,), (pieces,) = (answer(constellation.perform, [request], rows) for rows in (None, 1))
     best = [
         sorted(((node.total, node.tokens) for family in found for node in family), reverse=True)[:50]
         for found in (whole, pieces)
