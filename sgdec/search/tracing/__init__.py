@@ -1,1 +1,1 @@
-"""What is recorded and shown of a search while it runs."""
+"""The record of a search, and the signs of it that are shown while it runs."""
