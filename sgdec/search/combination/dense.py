@@ -161,44 +161,28 @@ class DenseRows:
         rows that only ``</s>`` can follow.
         Raises SgdecError if a total overflows.
         """
-        rows = open_rows = np.arange(self.shape[0])
-        matrix = self._matrix
-        if ending is not None and ending.any():
-            open_rows = rows[~ending]
-            matrix = arrays.rows(matrix, open_rows.tolist())
-        at_row, tokens = rows, np.full(len(rows), EOS)
-        end_is_offered = None
-        if self.shape[1] <= EOS:
-            at_row, tokens = rows[:0], tokens[:0]
-        elif choice.all_ends:
-            end_is_offered = self._offers_end(before, choice)
-            if ending is not None:
-                end_is_offered |= ending
+        rows = np.arange(self.shape[0])
+        open_rows = rows if ending is None else rows[~ending]
+        at_row, tokens = (rows, np.full(len(rows), EOS)) if self.shape[1] > EOS else (rows[:0], rows[:0])
+        end_is_offered = self._offers_end(before, choice, ending) if choice.all_ends and len(tokens) else None
         cut: set[int] = set()
         cells: Chosen | None = None
         while True:
+            matrix = self._matrix if len(open_rows) == len(rows) else arrays.rows(self._matrix, open_rows.tolist())
             found, token = best_cells(
-                matrix,
-                before[open_rows],
-                groups[open_rows],
-                choice.size,
-                end=EOS,
-                width=choice.width,
-                rounding=self._rounding,
-                beside=self._beside[open_rows],
-            )
+                matrix, before[open_rows], groups[open_rows], choice.size,
+                end=EOS, width=choice.width, rounding=self._rounding, beside=self._beside[open_rows],
+            )  # fmt: skip
             more = self._cells(np.concatenate([at_row, open_rows[found]]), np.concatenate([tokens, token]), before)
             cells = more if cells is None else Chosen.joined([cells, more]).without_repeats()
             places, cut_now, opened = choose_cells(cells, groups, choice, end_is_offered)
             if not cut_now:
                 return cells.at(places)
             # A row with more cells than it may offer has taken places of other rows of its beam: search these again.
-            newly = cut_now - cut
-            short = {int(groups[row]) for row in newly if opened[groups[row]] < choice.size}
+            short = {int(groups[row]) for row in cut_now - cut if opened[groups[row]] < choice.size}
             open_rows = np.array([r for r in open_rows.tolist() if groups[r] in short and r not in cut_now], np.int64)
             if not len(open_rows):
                 return cells.at(places)
-            matrix = arrays.rows(self._matrix, open_rows.tolist())
             cut, at_row, tokens = cut_now, rows[:0], tokens[:0]
 
     def cells(self, rows: Ints, tokens: Ints, before: Floats) -> Chosen:
@@ -206,7 +190,7 @@ class DenseRows:
         found = self._cells(rows, tokens, before)
         return found.at(found.score > FORBIDDEN)
 
-    def _offers_end(self, before: Floats, choice: Choice) -> Flags:
+    def _offers_end(self, before: Floats, choice: Choice, ending: Flags | None) -> Flags:
         """``[R]``: whether a row offers ``</s>``."""
         rows = np.arange(self.shape[0])
         end = self._cells(rows, np.full(len(rows), EOS), before)
@@ -224,7 +208,7 @@ class DenseRows:
             best = end.total.copy()
             np.maximum.at(best, row, self._cells(row, token, before).total)
             offers &= end.total >= best - choice.width
-        return offers
+        return offers if ending is None else offers | ending
 
     def _cells(self, rows: Ints, tokens: Ints, before: Floats) -> Chosen:
         """The scores and totals of n cells, in the order given."""
