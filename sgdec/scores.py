@@ -166,7 +166,7 @@ class Scores:
         """One row as an array ``[width]``; ``[V]`` if it is dense."""
         return self.rows[place].filled(width)
 
-    # What a search asks. Each kind answers in its own way.
+    # A search asks the following methods. Each kind of scores answers in its own way.
 
     def row(self, place: int) -> SparseRow | None:
         """The row at ``place`` as a list; None if it is dense."""
@@ -177,7 +177,7 @@ class Scores:
         return None
 
     def restricting(self, places: Places) -> TokenLists | list[SparseRow | None] | None:
-        """What these nodes are restricted to: for each the row that lists its tokens, or None; None = no node is.
+        """The row that lists the tokens of each node, or None if it is not restricted; None = no node is restricted.
 
         As `TokenLists` if all nodes are, in arrays.
         """
