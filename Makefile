@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo check test exhaustive view-test view-types docs fuzz ratchet install clean
+.PHONY: demo check test exhaustive view-test view-types docs fuzz ratchet public-names install clean
 
 demo: install
 	rm -rf demo
@@ -58,6 +58,10 @@ fuzz: install
 # Speeds, their ratios, and memory; BASE=COMMIT compares with an earlier commit and fails if one fell. Needs an idle machine.
 ratchet: install
 	$(BIN)/python benchmarks/ratchet.py $(if $(BASE),--base $(BASE)) $(RATCHET)
+
+# The list of public names with their signatures, which a test compares.
+public-names: install
+	$(BIN)/python -m tests.helpers.public_names
 
 install: $(INSTALLED)
 

@@ -99,7 +99,7 @@ def compare(base: Path, runs: int, seed: int, jobs: int) -> int:
 
 
 def lines(root: Path, seed: int, first: int, last: int, *more: str) -> list[str]:
-    """The lines of one side for runs ``first`` to ``last - 1``."""
+    """The lines that one side prints for runs ``first`` to ``last - 1``."""
     environment = {
         **os.environ, "PYTHONPATH": os.pathsep.join(str(root / each) for each in SOURCE_ROOTS), "PYTHONHASHSEED": "0",
         "OMP_NUM_THREADS": "1",

@@ -27,6 +27,7 @@ extensions = [
     "mathml",
     "outside",
     "reference_pages",
+    "rooms",
 ]
 exclude_patterns = ["_ext", "_static"]
 nitpicky = True

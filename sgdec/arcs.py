@@ -1,7 +1,9 @@
 """Automata as arrays: what predictors with the ability `arcs` have in common (`sgdec.protocol.ArcsAhead`).
 
-`Numbers` hands out the numbers of states: each sentence gets a range that no other sentence ever has. `Automata`
-keeps the arcs of the sentences in flight as one automaton. `spread` lists ranges of an array one after the other.
+`Numbers` hands out the numbers of states: each sentence gets a range that no other sentence ever has, because
+searches cache what follows a state. `Automata` keeps the arcs of the sentences in flight as one automaton. The place
+of a sentence is used again once it is released: the scheduler calls `release` when its search ends or fails, when a
+later predictor refuses it, and when the caller stops early. `spread` lists ranges of an array one after the other.
 All three take NumPy arrays or torch tensors, and answer with the same kind, on the same device.
 """
 

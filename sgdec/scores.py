@@ -166,7 +166,7 @@ class Scores:
         """One row as an array ``[width]``; ``[V]`` if it is dense."""
         return self.rows[place].filled(width)
 
-    # The questions of a search. Each kind answers in its own way.
+    # A search asks the following methods. Each kind of scores answers in its own way.
 
     def row(self, place: int) -> SparseRow | None:
         """The row at ``place`` as a list; None if it is dense."""
@@ -177,9 +177,9 @@ class Scores:
         return None
 
     def restricting(self, places: Places) -> TokenLists | list[SparseRow | None] | None:
-        """The restrictions of these nodes: for each the row that lists its tokens, or None; None = there are none.
+        """The row that lists the tokens of each node, or None if it is not restricted; None = no node is restricted.
 
-        They are `TokenLists` if all nodes are restricted, by arrays.
+        As `TokenLists` if all nodes are, in arrays.
         """
         found = [None if place is None else self._restriction(place) for place in places]
         return None if all(row is None for row in found) else found

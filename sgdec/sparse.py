@@ -169,7 +169,7 @@ class Wanted(NamedTuple):
     nodes: Sequence[int]
     """Their positions in a batch; a range = all of it."""
     tokens: Sequence[Sequence[int]]
-    """For each node those that are asked about."""
+    """The tokens of each node."""
     token: Ints
     place: Ints
     """The position in ``nodes`` of each token's node."""

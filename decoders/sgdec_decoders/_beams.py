@@ -73,7 +73,7 @@ class StoppingBeamSearch(BeamSearch):
     stop: AnyStop
     """Not a field of this class: each subclass declares it at its own position among the other fields."""
     banks: bool = False
-    """The same."""
+    """Whether the beam is divided by met constraints; declared by each subclass that has banks, as `stop` is."""
 
     @cached_property
     def sets_aside(self) -> bool:

@@ -176,7 +176,7 @@ class Buckets:
         self._arrivals = count()
         self._hypothesis: Node | None = None
         self._totals: list[float] = []
-        """The totals of the best hypothesis so far: after no token, after one, ..."""
+        """The totals of the prefixes of the best hypothesis so far, by length from 0."""
 
     def add(self, length: int, children: Children) -> None:
         """Adds siblings unless none of them can enter the n-best."""

@@ -58,11 +58,11 @@ class Spelling:
         self.state = state
         """The inner state, or `WAITING`."""
         self.known: dict[int, float] = {}
-        """Scores of the requested tokens ..."""
+        """Scores by token, for the tokens that were asked about; `row` computes others."""
         self.row: Callable[[int], float] | None = None
-        """... or a function to score any token ..."""
+        """Scores any token; None if the inner predictor was asked about candidates only."""
         self.values: npt.NDArray[Any] | None = None
-        """... from an array ``[V]``, if the inner predictor returns one."""
+        """The array ``[V]`` that `row` reads, if the inner predictor returns one."""
         self._children: WeakValueDictionary[int, Spelling] | None = None
 
     def score(self, token: int) -> float:

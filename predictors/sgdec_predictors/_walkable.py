@@ -1,4 +1,9 @@
-"""A deterministic lattice as scores, ready to be walked: arcs as arrays, with ``<s>`` and ``</s>`` resolved."""
+"""A deterministic lattice as scores, ready to be walked: arcs as arrays, with ``<s>`` and ``</s>`` resolved.
+
+The lattices of a batch of sentences are read together: their arcs are sorted, checked and converted to scores as
+those of one automaton, and then split. If one of the files cannot be used, each is read alone, so that the error
+names it.
+"""
 
 from __future__ import annotations
 

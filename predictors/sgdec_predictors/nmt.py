@@ -57,9 +57,9 @@ class NmtState(NamedTuple):
     """The slot of the decoder's state and of the output whose projection scores the next token."""
     sentence: Sentence
     attention: Tensor
-    """Attention ``[rows, source]`` of the step that made this state; the next token is predicted with ..."""
+    """Attention ``[rows, source]`` of the step that made this state."""
     row: int
-    """... this row of it."""
+    """The row of `attention` with which the next token is predicted."""
 
 
 class NmtPredictor(BatchPredictor):

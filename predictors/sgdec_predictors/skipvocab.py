@@ -126,7 +126,7 @@ class SkipVocab(Wrapper):
         return [state.ways for state in states if state.ways is not None]
 
     def _search(self, inner: Sequence[State]) -> list[_Ways]:
-        """The ways from all prefixes in one batch: first those without a skip, then those with one, ..."""
+        """The ways from all prefixes in one batch, in ascending order of skips."""
         ends = [_End(place, 0.0, state) for place, state in enumerate(inner)]
         scores = self.inner.predict_batch(inner)
         kind = _DenseWays if scores.row(0) is None else _SparseWays

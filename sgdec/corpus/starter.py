@@ -40,9 +40,9 @@ log = logging.getLogger(__name__)
 DEATHS = OWN
 """The deaths after which a chunk is split."""
 IN_A_ROW = 50
-"""The deaths without any finished task between them after which the run stops: then it is not the lines. To find the
-one line of a chunk takes more, the number of times that it can be split. A worker that dies while it is loading does
-not count as long as others have tasks."""
+"""The number of deaths without a finished task between them that stop the run, because lines cannot be the reason.
+Bisecting a chunk to one bad line takes more deaths, which are added. The death of a worker that is loading does not
+count as long as others have tasks."""
 AGAIN = 2.0
 """Seconds between two looks at the chunks of other starters."""
 

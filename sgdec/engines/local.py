@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import Annotated, Any
-
-from annotated_types import Ge
+from typing import Any
 
 from sgdec.corpus.engine import Engine, Event, Job, Limits, Task
-from sgdec.engines.processes import Processes
+from sgdec.engines.processes import Ahead, Processes
 from sgdec.plugins.hookspecs import hookimpl
 
 
@@ -20,11 +18,7 @@ class Local(Engine):
     divided among the GPUs that ``CUDA_VISIBLE_DEVICES`` names.
     """
 
-    def __init__(self, ahead: Annotated[int, Ge(0)] = 1) -> None:
-        """
-        Args:
-            ahead: number of tasks that wait at each worker, so that it need not wait for the starter
-        """
+    def __init__(self, ahead: Ahead = 1) -> None:
         self._ahead = ahead
         self._processes: Processes | None = None
 

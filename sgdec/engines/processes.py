@@ -14,7 +14,9 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Annotated
+
+from pydantic import Field
 
 from sgdec.corpus.engine import Died, Done, Event, Job, Limits, Ready, Refused, Task
 from sgdec.engines.messages import event_of
@@ -30,6 +32,10 @@ FAULTS = tuple(signal.Signals[f"SIG{name}"] for name in ("ABRT", "BUS", "FPE", "
 """The signals of faults of a process itself."""
 AGAIN = 60.0
 """The most seconds before a worker is started again that has died several times while it was loading."""
+Ahead = Annotated[
+    int, Field(ge=0, description="tasks that wait at each worker, so that it need not wait for the starter")
+]
+"""An option of engines."""
 
 
 class Processes:
@@ -42,12 +48,9 @@ class Processes:
     """
 
     def __init__(self, job: Job, places: Iterable[int], limits: Limits, ahead: int, *, generation: int = 1) -> None:
-        """
-        Args:
-            job: has the number of threads in its settings
-            places: the numbers of the workers among all of the run, from 0
-            ahead: number of tasks that wait at each worker
-            generation: the second part of their first names
+        """``job``: its settings have the number of threads.
+        ``places``: the numbers of these workers among all workers of the run, from 0.
+        ``generation``: the second part of the first names of the workers.
         """
         self._job, self._limits, self._ahead = job, limits, ahead
         self._said: queue.Queue[tuple[_Process, Event | None]] = queue.Queue()
@@ -55,16 +58,16 @@ class Processes:
         self._all = [_Process(place, generation, job, self._said) for place in places]
 
     def wanted(self) -> int:
-        """As that of engines."""
+        """See `Engine.wanted`."""
         return sum(max(0, 1 + self._ahead - len(each.tasks)) for each in self._all if each.ready)
 
     def submit(self, task: Task) -> None:
-        """As that of engines. A process that is still loading gets it if no other is ready."""
+        """See `Engine.submit`. A process that is still loading gets the task if no other is ready."""
         with self._lock:
             min(self._all, key=lambda each: (not each.ready, len(each.tasks))).give(task)
 
     def events(self, seconds: float) -> list[Event]:
-        """As that of engines."""
+        """See `Engine.events`."""
         found: list[Event] = []
         end = time.monotonic() + seconds
         while True:
@@ -79,7 +82,7 @@ class Processes:
                 return found
 
     def close(self) -> None:
-        """As that of engines."""
+        """See `Engine.close`."""
         with self._lock:
             for each in self._all:
                 each.kill("")

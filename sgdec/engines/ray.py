@@ -16,11 +16,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Annotated, Any
 
-from annotated_types import Ge, Gt
+from pydantic import Field
 
 from sgdec.corpus.engine import Advanced, Died, Done, Engine, Event, Job, Limits, Ready, Task
 from sgdec.engines.messages import event_of, line_of
-from sgdec.engines.processes import Processes, died_with
+from sgdec.engines.processes import Ahead, Processes, died_with
 from sgdec.engines.ray_clusters import Head, cluster_at, import_ray, reason_of
 from sgdec.plugins.hookspecs import hookimpl
 
@@ -46,18 +46,20 @@ class Ray(Engine):
 
     def __init__(
         self,
-        address: str | None = None,
-        num_cpus: Annotated[float, Gt(0)] = 1.0,
-        num_gpus: Annotated[float, Ge(0)] | None = None,
-        ahead: Annotated[int, Ge(0)] = 1,
+        address: Annotated[
+            str | None,
+            Field(
+                description="HOST:PORT of a cluster, ray://HOST:PORT, or auto: the one of this machine or of "
+                "RAY_ADDRESS; default: a cluster of this machine, started for the run"
+            ),
+        ] = None,
+        num_cpus: Annotated[float, Field(gt=0, description="CPUs that a worker takes in the cluster")] = 1.0,
+        num_gpus: Annotated[
+            float | None,
+            Field(ge=0, description="GPUs that a worker takes; default: 1 with --device cuda, otherwise 0"),
+        ] = None,
+        ahead: Ahead = 1,
     ) -> None:
-        """
-        Args:
-            address: HOST:PORT of a cluster, ray://HOST:PORT, or auto = the one of this machine or of RAY_ADDRESS
-            num_cpus: CPUs that a worker takes in the cluster
-            num_gpus: GPUs that a worker takes; by default 1 with --device cuda, otherwise 0
-            ahead: number of tasks that wait at each worker, so that it need not wait for the starter
-        """
         self._address, self._num_cpus, self._num_gpus, self._ahead = address, num_cpus, num_gpus, ahead
         self._actors: list[_Actor] = []
         self._cluster = contextlib.ExitStack()

@@ -1,4 +1,4 @@
-"""Patterns of files, one per sentence: ``lattices/{id}.fst`` is ``lattices/1.fst``, ``lattices/2.fst``, ..."""
+"""Patterns of files, one per sentence: ``lattices/{id}.fst`` is ``lattices/7.fst`` for sentence 7."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class Member:
     predictor: BatchPredictor
     weight: float | None = 1.0
     given: bool = False
-    """Whether it says which output is wanted, and not what outputs can be: others are renormalised without it."""
+    """Whether it forces the output that is scored; the renormalisation of others ignores it."""
     _row_bytes: dict[bool, int] = field(default_factory=dict, init=False, repr=False, compare=False)
     """The memory of one row of its dense answers, without and with candidates; empty before the first answer."""
 

@@ -7,7 +7,14 @@ started in order of length, so that sentences of similar length are in flight to
 batches. The composition of batches depends only on the input and the options, never on timing.
 
 If a batch raises, its requests are repeated one by one, so that only the sentence that caused the error fails. A
-decoder that works on whole tensors (`BatchDecoder`) receives batches of search spaces instead.
+decoder that works on whole tensors (`BatchDecoder`) receives batches of search spaces instead; if it raises, each
+space in flight is decoded alone. If all predictors are automata, batches gain nothing, so requests other than samples
+are answered at once. With ``--deterministic`` each request is a job of its own, unless all predictors declare
+`Traits.independent_rows`.
+
+Jobs run in the thread of the searches. An alternative was measured: two groups of searches in turn, with the jobs of
+one group on a worker thread while the other group searches. Beam search with `nmt` then took 1.09 times as long with
+one thread and 1.5 times with two (medians of three), because batches are half as large.
 """
 
 from __future__ import annotations

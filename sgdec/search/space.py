@@ -75,9 +75,9 @@ class SearchSpace(Telling, Listing):
         """Whether the search has asked for bounds."""
         self._too_long = ENDLESS if self.source.max_length is None else math.inf
         self.longest: Node | None = None
-        """The first node of the greatest length that was expanded; None for decoders on whole arrays, unless ..."""
+        """The first of the longest expanded nodes; decoders on arrays set it only if the search is watched."""
         self.watched = False
-        """... the search is watched: they keep nodes of it."""
+        """Whether the search is traced or checked, so that decoders on arrays keep nodes."""
         self._uses_coverage = self.ranking.uses_coverage
         self._ask = ask
         constellation.require_attention(self.ranking)

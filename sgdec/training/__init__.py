@@ -1,4 +1,12 @@
-"""Training: `train` makes a checkpoint from a `TrainConfig`. Both are imported when first used."""
+"""Training: `train` makes a checkpoint from a `TrainConfig`. Both are imported when first used.
+
+`preparing` creates the objects of a run from its settings, `trainer` goes through epochs, validates and saves, and
+`updating` makes one update from one batch or several, whose loss is the mean over the tokens of all. `run` has the
+inputs, start, resumption and reports of a run, `data` leads from files to batches, `objectives` has the losses, and
+`parallel` divides an update among processes. The settings that a model family does not support are listed by the
+model (`Model.refusals`), its own options are checked by its constructor, and `config` has the rules between settings.
+All are checked before any text is read.
+"""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def test_iter_with_a_number_ends_after_so_many_passes(monkeypatch: pytest.Monkey
 
 
 def test_score_takes_the_bucket_that_fell_least_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Behind "33" (-1, -1.1): "4" by 0.5; then "5" by 0.7, "43" by 0.6; then "44" and "5" by 0.7, ..."""
+    """Behind "33" (-1, -1.1): first "4" by 0.5; then "5" by 0.7 and "43" by 0.6; then "44" and "5" by 0.7."""
     assert order_of(BucketDecoder(size=1, selector="score"), monkeypatch) == [
         [""], ["3"], ["33"], ["4"], ["43"], ["44"], ["5"], ["53"], ["34"], ["35"],
     ]  # fmt: skip

@@ -241,6 +241,24 @@ RULES = [
 ]
 
 
+DOCSTRING_RULES = [
+    Rule(
+        "docstring in dots",
+        r"^(?:\.\.\.|…)|(?:\.\.\.|…)$",
+        "A reader of one name sees half a sentence, or a series that has to be guessed.",
+        "Write a whole sentence for each name, and the last member of a series.",
+        "None for decoders on whole arrays, unless ...",
+    ),
+    Rule(
+        "docstring says the same",
+        r"^The same\.?$",
+        "The reader has to look for the other docstring.",
+        "Say what the thing is.",
+        "The same.",
+    ),
+]
+"""Rules for a whole docstring, from its first word to its last."""
+
 PENDING: dict[str, tuple[str, ...]] = {}
 """Rooms, by rule, that do not keep it yet."""
 
@@ -266,9 +284,15 @@ def is_pending(finding: Finding) -> bool:
 def findings(path: Path) -> Iterator[Finding]:
     """What the rules find in one file, in pending rooms, too."""
     passages = {".py": python_passages, ".yml": yaml_passages}.get(path.suffix, markdown_passages)
-    for line, passage in passages(path.read_text("utf-8")):
+    text = path.read_text("utf-8")
+    for line, passage in passages(text):
         for rule, excerpt, offset, instead in breaches(passage):
             yield Finding(path, line + passage[:offset].count("\n"), rule, excerpt, instead)
+    if path.suffix == ".py":
+        for line, docstring in docstrings(text):
+            for rule in DOCSTRING_RULES:
+                if re.search(rule.pattern, docstring):
+                    yield Finding(path, line, rule.name, docstring.partition("\n")[0], rule.instead)
 
 
 def breaches(passage: str) -> Iterator[tuple[str, str, int, str]]:
@@ -307,6 +331,13 @@ def python_passages(code: str) -> Iterator[tuple[int, str]]:
             yield node.lineno, "".join(map(str, parts)).replace("\n", " ")
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inside:
             yield from paragraphs(node.lineno, re.sub(r"^[ >.]*>>>.*$", "", node.value, flags=re.MULTILINE))
+
+
+def docstrings(code: str) -> Iterator[tuple[int, str]]:
+    """The docstrings of modules, classes and functions, and those below names, with their lines."""
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.lineno, node.value.value.strip()
 
 
 def markdown_passages(text: str) -> Iterator[tuple[int, str]]:

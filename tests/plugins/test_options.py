@@ -15,6 +15,7 @@ import pytest
 from pydantic import Field
 
 from sgdec.errors import SgdecError, UsageError
+from sgdec.plugins.host import Entry, Host
 from sgdec.plugins.options import (
     Option,
     configure,
@@ -186,6 +187,12 @@ def test_describe_tells_types_defaults_and_help() -> None:
         Option("tokens", "int,...", (), ""),
     ]
     assert [option.name for option in describe(Everything) if option.required] == ["path"]
+
+
+@pytest.mark.parametrize("entry", Host(autoload=False).names(), ids=lambda entry: f"{entry.kind}.{entry.name}")
+def test_every_option_of_a_bundled_plugin_has_a_description(entry: Entry) -> None:
+    options = describe(Host(autoload=False).load(entry.kind, entry.name))
+    assert [option.name for option in options if not option.description] == []
 
 
 def test_inherited_and_generated_constructors_count_too() -> None:

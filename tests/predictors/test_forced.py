@@ -21,7 +21,7 @@ from sgdec.testing.enumeration import enumerate_space, score_path
 
 
 class Letters:
-    """A vocabulary: a is 3, b is 4, ..."""
+    """A vocabulary of letters: a is 3, b is 4, and z is 28."""
 
     size = 29
     fingerprint = "letters"

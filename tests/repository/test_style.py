@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.style import (
+    DOCSTRING_RULES,
     PENDING,
     RULES,
     Finding,
@@ -41,6 +42,15 @@ def test_a_room_is_pending_only_while_it_breaks_the_rule(found: list[Finding]) -
 @pytest.mark.parametrize("rule", RULES, ids=[rule.name for rule in RULES])
 def test_a_rule_finds_its_example(rule: Rule) -> None:
     assert rule.name in [name for name, *_ in breaches(rule.example)]
+
+
+@pytest.mark.parametrize("rule", DOCSTRING_RULES, ids=[rule.name for rule in DOCSTRING_RULES])
+def test_a_rule_of_docstrings_finds_its_example_in_docstrings_alone(rule: Rule, tmp_path: Path) -> None:
+    path = tmp_path / "code.py"
+    path.write_text(f'class C:\n    """{rule.example}"""\n    x = 1\n    """{rule.example}"""\n')
+    assert [(finding.line, finding.rule) for finding in findings(path)] == [(2, rule.name), (4, rule.name)]
+    path.write_text(f'def f():\n    """Sees ... here. {rule.example} And that."""\n    print("{rule.example}")\n')
+    assert list(findings(path)) == []
 
 
 def test_a_long_sentence_is_found_and_two_short_ones_are_not() -> None:

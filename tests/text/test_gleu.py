@@ -75,7 +75,7 @@ def test_many_outputs_of_one_reference_are_scored_as_each_alone(outputs: list[To
 
 
 def test_gleu_of_words_is_that_of_nltks_documentation() -> None:
-    """The examples of nltk.translate.gleu_score: 29 of 66 and 30 of 38 n-grams; it prints their mean, 0.6144..."""
+    """The examples of nltk.translate.gleu_score: 29 of 66 and 30 of 38 n-grams; it prints their mean, 0.6144."""
     pairs = [
         (
             "It is a guide to action which ensures that the military always obeys the commands of the party",

@@ -21,7 +21,7 @@ from sgdec.testing import PredictorContract, Table, TinySpace
 from sgdec.testing.reading import Row, ask, where
 
 V = 8
-"""The number of tokens; those of the bags are 3, 4, ..."""
+"""The number of tokens; those of the bags begin at 3."""
 ASSIGNMENT = Assignment("predictor", "mybag")
 
 

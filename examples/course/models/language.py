@@ -18,7 +18,7 @@ import numpy as np
 Tokens: TypeAlias = tuple[int, ...]
 
 WORDS = 30
-"""Source words; their tokens are 3, 4, ..."""
+"""The number of source words; their tokens begin at 3."""
 SWAPPED = 0.3
 """The share of neighbours that change places."""
 EMPTY, TRUNCATED = 0.012, 0.03

@@ -9,7 +9,11 @@ what follows each state, by `best_remaining` (or `worst_remaining` if its weight
           + max over T of T x sum of w_k m_k        over predictors k of the second kind, with max_score m_k
 
 With c = sum of w_k m_k, the maximum is c if c < 0 and (N - L + 1) c if c > 0. Log-probabilities have m = 0: no total
-ever rises. If c > 0 and there is no length limit, the bound is +inf.
+ever rises. If c > 0 and there is no length limit, the bound is +inf. A search that only a bound could end is then
+refused before it starts, unless it has a budget. Other searches without a limit end when their prefixes end, or with
+an error for that sentence at `sgdec.search.space.ENDLESS` tokens.
+
+A predictor that declares no bound is refused if a proof is required.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from sgdec.search.bounds.relaxed_product import Links, RelaxedProduct, TooLarge
 MOST_WORK = 1 << 28
 """The arcs that all sweeps over one product may visit."""
 EARLY, EARLY_WORK = 128, 1 << 22
-"""Distances that settle in so many sweeps, or in more with fewer arcs to visit, are used whatever the limit."""
+"""Distances are used with any length limit if they settle within this many sweeps, or visits of arcs."""
 UNIT = 2.0**-52
 
 
