@@ -30,7 +30,7 @@ from sgdec.errors import counted
 from sgdec.protocol import FORBIDDEN, Candidates
 from sgdec.relaxations import Relaxation
 from sgdec.text.lines import read_lines
-from sgdec_predictors._token_lines import TokenLines
+from sgdec_predictors.texts.token_lines import TokenLines
 
 Counts: TypeAlias = tuple[int, ...]
 """The number of copies left of each different word of the bag, in ascending order of words."""

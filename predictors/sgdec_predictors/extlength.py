@@ -22,8 +22,8 @@ from sgdec.errors import counted
 from sgdec.io.lengths import read_length_scores
 from sgdec.protocol import FORBIDDEN, SparseRow
 from sgdec.relaxations import Constant, Relaxation
-from sgdec_predictors._counted import COUNTED, Counted
-from sgdec_predictors._numbered import Counting, Number, Sentences
+from sgdec_predictors.automata.counted import COUNTED, Counted
+from sgdec_predictors.automata.numbered import Counting, Number, Sentences
 
 
 class ExternalLength(Counting):

@@ -21,8 +21,8 @@ from sgdec.arrays import Ints
 from sgdec.errors import counted
 from sgdec.protocol import FORBIDDEN, Arcs, Listed, SparseRow
 from sgdec.text.lines import read_lines
-from sgdec_predictors._numbered import Numbered
-from sgdec_predictors._token_lines import TokenLines
+from sgdec_predictors.automata.numbered import Numbered
+from sgdec_predictors.texts.token_lines import TokenLines
 
 NOTHING = SparseRow((), ())
 """No token can follow."""

@@ -30,8 +30,8 @@ from sgdec.io.lengths import read_length_weights
 from sgdec.models.length import LengthWeights, NegativeBinomial
 from sgdec.protocol import FORBIDDEN, SparseRow
 from sgdec.relaxations import Constant, Relaxation
-from sgdec_predictors._counted import COUNTED, Counted
-from sgdec_predictors._numbered import Counting, Number, Sentences
+from sgdec_predictors.automata.counted import COUNTED, Counted
+from sgdec_predictors.automata.numbered import Counting, Number, Sentences
 
 
 class LengthPredictor(Counting):

@@ -17,7 +17,7 @@ from sgdec.context import UNK
 from sgdec.io.lattice import Lattice
 from sgdec.io.openfst import LatticeError
 from sgdec.protocol import FORBIDDEN
-from sgdec_predictors._semirings import LOG, Semiring, Ways, distances_to_end, times
+from sgdec_predictors.automata.semirings import LOG, Semiring, Ways, distances_to_end, times
 
 _Signature: TypeAlias = "tuple[frozenset[Arc], frozenset[tuple[float, int]], frozenset[Arc], float]"
 """A state: its arcs, epsilons and calls, and the score of ending in it."""

@@ -13,8 +13,8 @@ from sgdec.arcs import DEAD, Automaton
 from sgdec.arrays import MORE, Floats, Ints
 from sgdec.protocol import FORBIDDEN, SparseRow
 from sgdec.relaxations import Constant, Relaxation
-from sgdec_predictors._keyed import Keyed
-from sgdec_predictors._numbered import LONGEST
+from sgdec_predictors.automata.keyed import Keyed
+from sgdec_predictors.automata.numbered import LONGEST
 
 Nodes: TypeAlias = tuple[int, ...]
 """Nodes of a tree that a prefix leads to."""

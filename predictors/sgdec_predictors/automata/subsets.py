@@ -28,8 +28,8 @@ from sgdec.arcs import DEAD
 from sgdec.arrays import Floats, Ints
 from sgdec.io.openfst import LatticeError
 from sgdec.protocol import FORBIDDEN, Candidates, SparseRow, Steps
-from sgdec_predictors._networks import Arc
-from sgdec_predictors._semirings import LOG, Semiring, Ways, distances_from
+from sgdec_predictors.automata.networks import Arc
+from sgdec_predictors.automata.semirings import LOG, Semiring, Ways, distances_from
 
 Node: TypeAlias = Any
 """A state of an automaton: hashable and comparable with the other states of its automaton."""

@@ -18,8 +18,8 @@ from heapq import heappop, heappush
 from typing import NamedTuple, TypeAlias
 
 from sgdec import SgdecError
-from sgdec.io.grammar import Gap, Rule, Symbol
 from sgdec.protocol import FORBIDDEN
+from sgdec_predictors.hiero.grammar import Gap, Rule, Symbol
 
 NOISE = 1e-12
 """Smaller gains are rounding errors."""

@@ -33,7 +33,7 @@ import numpy.typing as npt
 from sgdec.arrays import Floats, Ints
 from sgdec.protocol import FORBIDDEN, State
 from sgdec.relaxations import Relaxation
-from sgdec_predictors._backoff import LAST_KEY, BackoffTable
+from sgdec_predictors.ngrams.backoff import LAST_KEY, BackoffTable
 
 Singles = npt.NDArray[np.float32]
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from sgdec_predictors._backoff import BackoffTable
+from sgdec_predictors.ngrams.backoff import BackoffTable
 
 
 class DeviceRows:

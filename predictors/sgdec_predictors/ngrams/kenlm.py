@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from sgdec.errors import SgdecError
 from sgdec.io.arpa import LN_10
-from sgdec.io.kenlm import check_kenlm
+from sgdec_predictors.ngrams.kenlm_file import check_kenlm
 
 ROWS_KEPT = 256
 

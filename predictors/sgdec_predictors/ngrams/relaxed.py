@@ -11,8 +11,8 @@ import numpy as np
 from sgdec import BOS
 from sgdec.arrays import MORE, Floats, Ints
 from sgdec.relaxations import Relaxation
-from sgdec_predictors._keyed import Keyed
-from sgdec_predictors._ngram_table import NgramTable
+from sgdec_predictors.automata.keyed import Keyed
+from sgdec_predictors.ngrams.table import NgramTable
 
 
 class ByContext(Relaxation):

@@ -10,7 +10,7 @@ from sgdec.io.limits import whole_number
 from sgdec.io.openfst import SYMBOLS_MAGIC
 from sgdec.io.symbols import misnumbered
 from sgdec.text.lines import read_lines, reading
-from sgdec_predictors._backoff import END, START, UNKNOWN
+from sgdec_predictors.ngrams.backoff import END, START, UNKNOWN
 
 SPECIAL = (UNKNOWN, START, END)
 MAX_ID = 1_000_000

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, DynamicLayer, LinearAttentionLayer
 
-from sgdec.pretrained.layers import carried_parts
-from sgdec.pretrained.prefixes import Prefix, Prefixes, Sentence, last_places
+from sgdec_predictors.pretrained.layers import carried_parts
+from sgdec_predictors.pretrained.prefixes import Prefix, Prefixes, Sentence, last_places
 
 
 class Continuations(Prefixes):

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from sgdec.context import Context
 from sgdec.errors import SgdecError, UsageError
-from sgdec.pretrained.packing import pack
-from sgdec.pretrained.weights import map_weights
 from sgdec.text.model_folder import CONFIG, quiet, read_config, reason
+from sgdec_predictors.pretrained.packing import pack
+from sgdec_predictors.pretrained.weights import map_weights
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp64": torch.float64, "int8": torch.float32}
 MOST_POSITIONS = 1 << 20

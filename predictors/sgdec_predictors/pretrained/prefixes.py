@@ -28,8 +28,8 @@ from transformers.cache_utils import (
 )
 
 from sgdec.errors import SgdecError
-from sgdec.pretrained.layers import Carried, Gathered, carried_parts
 from sgdec.slots import Slot, SlotPool
+from sgdec_predictors.pretrained.layers import Carried, Gathered, carried_parts
 
 Row = TypeVar("Row")
 

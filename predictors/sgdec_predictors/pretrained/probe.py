@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from sgdec.errors import SgdecError
-from sgdec.pretrained.prefixes import Prefixes
 from sgdec.text.model_folder import quiet
 from sgdec.text.pretrained import Roles
+from sgdec_predictors.pretrained.prefixes import Prefixes
 
 CLOSE = 1e-3
 """The largest relative difference of logits in fp32 or fp64, where only rounding differs."""

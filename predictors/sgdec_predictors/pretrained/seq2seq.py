@@ -13,8 +13,8 @@ from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
 from sgdec.errors import UsageError
-from sgdec.pretrained.layers import Crossed
-from sgdec.pretrained.prefixes import Prefix, Prefixes, Sentence, last_places
+from sgdec_predictors.pretrained.layers import Crossed
+from sgdec_predictors.pretrained.prefixes import Prefix, Prefixes, Sentence, last_places
 
 
 class Translations(Prefixes):

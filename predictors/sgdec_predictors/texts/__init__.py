@@ -1,1 +1,1 @@
-"""Constraints on the text of outputs: what tokens spell, and automata over bytes and over tokens."""
+"""Constraints on the text of outputs: what tokens spell, automata over bytes and over tokens, phrases, grammars."""

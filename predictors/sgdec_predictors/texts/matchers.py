@@ -1,7 +1,7 @@
 """The tokens that can follow a prefix if its text has to be in the language of a grammar (llguidance).
 
 llguidance knows one byte string for each token, but what a token spells depends on what is before it
-(`sgdec.constraints.spelling`). So each state of the spelling has a tokenizer of its own, made when it is first
+(`sgdec_predictors.texts.spelling`). So each state of the spelling has a tokenizer of its own, made when it is first
 needed. Each has 256 tokens more, one for each byte, so a matcher can read any text. The matcher of a prefix is a copy
 of that of an earlier prefix in the same state; the copy reads the bytes between them.
 
@@ -20,17 +20,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sgdec.constraints.grammars import LESS_WORK, Grammar, first_line
-from sgdec.constraints.masks import MaskRows
-from sgdec.constraints.spelling import Spelling
 from sgdec.context import EOS
 from sgdec.errors import SgdecError
 from sgdec.scores import SparseRow
+from sgdec_predictors.texts.grammars import LESS_WORK, Grammar, first_line
+from sgdec_predictors.texts.masks import MaskRows
+from sgdec_predictors.texts.spelling import Spelling
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("sgdec.predictors.grammar")
 
 BYTES = 256
 """The tokens of single bytes come first, so that the bits of all others begin at byte 32 of a mask."""
@@ -41,8 +41,8 @@ LIMITS = {
 }  # fmt: skip
 """llguidance's limits on the work for one grammar and for one token."""
 STACK = 1 << 29
-"""The bytes of the stack on which a grammar of `sgdec.constraints.grammars.MOST` characters is compiled. They are
-reserved; only what is needed of them takes memory."""
+"""The bytes of the stack on which a grammar of `sgdec_predictors.texts.grammars.MOST` characters is compiled. They
+are reserved; only what is needed of them takes memory."""
 NO_ROW = SparseRow([], [])
 """The row of a text that begins no text of the language."""
 TRIED = 64

@@ -1,7 +1,7 @@
 """Finds phrases in a text that is read character by character.
 
 A phrase is a set of patterns, its alternatives. The state holds the patterns that have begun, as a node: the longest
-beginning of one with which the text ends (`sgdec_predictors._phrase_prefixes`).
+beginning of one with which the text ends (`sgdec_predictors.texts.phrase_prefixes`).
 
 Word characters are letters, digits, marks and underscores (Unicode UTS #18, annex C). With whole words, a pattern
 that begins (ends) with one does not match directly after (before) another one. So a match at the end of the text is
@@ -16,8 +16,8 @@ from functools import cache
 from itertools import accumulate
 from typing import NamedTuple
 
-from sgdec.constraints.characters import is_word
-from sgdec_predictors._phrase_prefixes import Prefixes
+from sgdec_predictors.texts.characters import is_word
+from sgdec_predictors.texts.phrase_prefixes import Prefixes
 
 
 class Pattern(NamedTuple):

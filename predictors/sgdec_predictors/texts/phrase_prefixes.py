@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from sgdec.constraints.characters import is_word
+from sgdec_predictors.texts.characters import is_word
 
 
 class Prefixes:

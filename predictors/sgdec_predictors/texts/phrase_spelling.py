@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import TypeAlias
 
-from sgdec.constraints.characters import is_word
-from sgdec.constraints.spelling import Spelling
-from sgdec_predictors._phrase_matcher import Pattern
+from sgdec_predictors.texts.characters import is_word
+from sgdec_predictors.texts.phrase_matcher import Pattern
+from sgdec_predictors.texts.spelling import Spelling
 
 Pieces: TypeAlias = Sequence[tuple[bytes, int]]
 """Texts with the states of the spelling after them, each once, sorted."""

@@ -21,14 +21,14 @@ import numpy as np
 
 from sgdec import EOS
 from sgdec.arrays import Ints
-from sgdec.constraints.characters import is_word
-from sgdec.constraints.spelling import Spelling
 from sgdec.context import Vocabulary
 from sgdec.protocol import FORBIDDEN, SparseRow
-from sgdec_predictors._phrase_matcher import Matcher, Reading, Run
-from sgdec_predictors._phrase_prefixes import Prefixes
-from sgdec_predictors._phrase_spelling import Speller
-from sgdec_predictors._token_texts import TokenTexts
+from sgdec_predictors.texts.characters import is_word
+from sgdec_predictors.texts.phrase_matcher import Matcher, Reading, Run
+from sgdec_predictors.texts.phrase_prefixes import Prefixes
+from sgdec_predictors.texts.phrase_spelling import Speller
+from sgdec_predictors.texts.spelling import Spelling
+from sgdec_predictors.texts.token_texts import TokenTexts
 
 Two = tuple[int, ...]
 """At most two phrases."""

@@ -100,7 +100,7 @@ def finished(answer: dict[str, Any], arcs: "array[int]", most: int) -> tuple[dic
     """The smallest automaton with these arcs: its answer, and the numbers after it."""
     import numpy as np
 
-    from sgdec.constraints.byte_automata import ByteAutomaton
+    from sgdec_predictors.texts.byte_automata import ByteAutomaton
 
     automaton = ByteAutomaton.of_arcs(np.frombuffer(arcs, np.int64).reshape(-1, 3), answer["start"], answer["ends"])
     if automaton.states > most:
@@ -112,7 +112,7 @@ def main() -> None:
     seconds, memory, most = map(int, sys.argv[1:])
     limit(seconds, memory)
     request = json.load(sys.stdin)
-    sys.path.extend(request["path"])
+    sys.path[:] = request["path"]  # the packages that the parent imports, not others of the same names
     from outlines_core import Index, Vocabulary
 
     letters = Vocabulary(256, {bytes([byte]): [byte] for byte in range(256)})

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from sgdec.constraints.byte_automata import BYTES, STATES, ByteAutomaton
 from sgdec.errors import SgdecError
+from sgdec_predictors.texts.byte_automata import BYTES, STATES, ByteAutomaton
 
 WORKER = Path(__file__).with_name("regex_worker.py")
 SECONDS, MEMORY = 8, 3 << 29

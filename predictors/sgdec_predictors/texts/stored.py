@@ -17,11 +17,11 @@ from pathlib import Path
 import numpy as np
 
 from sgdec.arcs import DEAD
-from sgdec.constraints.byte_automata import BYTES, FAR, ByteAutomaton
-from sgdec.constraints.spelling import Spelling
-from sgdec.constraints.token_automata import TokenAutomaton
 from sgdec.errors import SgdecError
 from sgdec.io.writing import write_whole
+from sgdec_predictors.texts.byte_automata import BYTES, FAR, ByteAutomaton
+from sgdec_predictors.texts.spelling import Spelling
+from sgdec_predictors.texts.token_automata import TokenAutomaton
 
 FORMAT = b"4"
 """Changes with all code that decides what is in an entry."""

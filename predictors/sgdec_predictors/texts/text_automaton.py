@@ -18,9 +18,9 @@ import numpy as np
 from sgdec import BatchPredictor, Context, Scores, SgdecError, Source, UsageError
 from sgdec.arcs import DEAD, Automaton, Numbers
 from sgdec.arrays import Flags, Ints
-from sgdec.constraints.spelling import Spelling
-from sgdec.constraints.token_automata import NOWHERE, TokenAutomaton, Ways
 from sgdec.protocol import FORBIDDEN, Arcs, Candidates, Listed, Steps
+from sgdec_predictors.texts.spelling import Spelling
+from sgdec_predictors.texts.token_automata import NOWHERE, TokenAutomaton, Ways
 
 T = TypeVar("T", bound=Hashable)
 State = int

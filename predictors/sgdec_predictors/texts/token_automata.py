@@ -1,8 +1,8 @@
 """An automaton over bytes as one over the tokens of a vocabulary.
 
 A state is a pair: where the text is in the automaton, and where it is in the spelling of the vocabulary
-(`sgdec.constraints.spelling`). The tokens that can follow a state are found by walking its bytes along a prefix tree
-of all tokens at once, so tokens that begin alike cost their common bytes once. A pair from which the vocabulary
+(`sgdec_predictors.texts.spelling`). The tokens that can follow a state are found by walking its bytes along a prefix
+tree of all tokens at once, so tokens that begin alike cost their common bytes once. A pair from which the vocabulary
 spells no way to the end is dead, although the text could continue. Rows, and how many tokens are missing to the end,
 are computed when a search first needs them.
 """
@@ -19,10 +19,10 @@ import numpy.typing as npt
 
 from sgdec.arcs import DEAD, Automaton, spread
 from sgdec.arrays import MORE, Ints
-from sgdec.constraints.byte_automata import FAR, ByteAutomaton, distances
-from sgdec.constraints.spelling import Piece, Spelling
 from sgdec.context import EOS
 from sgdec.errors import SgdecError
+from sgdec_predictors.texts.byte_automata import FAR, ByteAutomaton, distances
+from sgdec_predictors.texts.spelling import Piece, Spelling
 
 ENDED = -2
 """The state after ``</s>``."""
@@ -117,7 +117,7 @@ def _known_trees(spelling: Spelling) -> tuple[Sequence[PrefixTree], Sequence[Pre
 class TokenAutomaton:
     """The outputs whose text is in a language. State 0 is the empty output.
 
-    >>> from sgdec.constraints.regexes import compile_regexes
+    >>> from sgdec_predictors.texts.regexes import compile_regexes
     >>> from sgdec.text.words import SPECIAL, WordVocabulary
     >>> words = Spelling.of(WordVocabulary([*SPECIAL, "no", "yes", "please"]))
     >>> automaton = TokenAutomaton(compile_regexes(["(yes|no)( please)?"])[0], words)

@@ -1,7 +1,8 @@
 """The texts of all tokens of a vocabulary, for quick answers to: which tokens are, begin with or contain this text?
 
-A token's text depends on the state of the spelling before it (`sgdec.constraints.spelling`). The texts of each state
-are sorted, so those that begin with a text are a range, and joined into one string, in which C code finds a text.
+A token's text depends on the state of the spelling before it (`sgdec_predictors.texts.spelling`). The texts of each
+state are sorted, so those that begin with a text are a range, and joined into one string, in which C code finds a
+text.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from sgdec.arrays import Ints
-from sgdec.constraints.spelling import Spelling
+from sgdec_predictors.texts.spelling import Spelling
 
 BETWEEN = "\ufdd0"
 """Separates joined texts: no character, so no text has it."""

@@ -1,9 +1,9 @@
 """Automata over bytes of texts with only words of a list, or with none of them.
 
-A word is a longest run of word characters (`sgdec.constraints.characters`). What is between words is free. The words
-of the list are a trie. While a text is read, it is between words, at a node of the trie within a word, or within a
-word that the trie does not have. Before a table is made, the nodes with the same future are merged: a table has 256
-numbers for each of them.
+A word is a longest run of word characters (`sgdec_predictors.texts.characters`). What is between words is free. The
+words of the list are a trie. While a text is read, it is between words, at a node of the trie within a word, or
+within a word that the trie does not have. Before a table is made, the nodes with the same future are merged: a table
+has 256 numbers for each of them.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import NamedTuple
 import numpy as np
 
 from sgdec.arcs import DEAD
-from sgdec.constraints.byte_automata import BYTES, STATES, ByteAutomaton, States
-from sgdec.constraints.characters import WORD, fold, is_word
-from sgdec.constraints.regexes import compile_regexes
 from sgdec.errors import SgdecError
+from sgdec_predictors.texts.byte_automata import BYTES, STATES, ByteAutomaton, States
+from sgdec_predictors.texts.characters import WORD, fold, is_word
+from sgdec_predictors.texts.regexes import compile_regexes
 
 LONGEST = 1000
 """The most characters of a word."""

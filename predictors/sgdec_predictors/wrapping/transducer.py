@@ -17,7 +17,7 @@ from sgdec.arrays import Flags, Floats, Ints
 from sgdec.io.openfst import LatticeError
 from sgdec.io.transducer import EPSILON, OTHERWISE, UNK_LABEL, Transducer, read_transducer
 from sgdec.protocol import FORBIDDEN
-from sgdec_predictors._semirings import TROPICAL, Semiring, distances_to_end
+from sgdec_predictors.automata.semirings import TROPICAL, Semiring, distances_to_end
 
 READS_NOTHING = (EPSILON, BOS, OTHERWISE)
 WRITES_NOTHING = (EPSILON, BOS)

@@ -10,10 +10,10 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from sgdec_predictors._kenlm import KenlmModel
+from sgdec_predictors.ngrams.kenlm import KenlmModel
+from sgdec_predictors.ngrams.kenlm_file import check_kenlm
 
 from sgdec.errors import SgdecError
-from sgdec.io.kenlm import check_kenlm
 from tests.helpers.mutation import in_child, mutants
 from tests.helpers.places import DATA
 

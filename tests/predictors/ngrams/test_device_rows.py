@@ -9,9 +9,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from sgdec_predictors._backoff import BackoffTable
-from sgdec_predictors._device_rows import DeviceRows
 from sgdec_predictors.ngram import NGram
+from sgdec_predictors.ngrams.backoff import BackoffTable
+from sgdec_predictors.ngrams.device_rows import DeviceRows
 
 from sgdec import Context, Source
 from sgdec.io.arpa import Arpa, NGrams, write_arpa

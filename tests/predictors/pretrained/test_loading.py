@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 import torch
+from sgdec_predictors.pretrained.loading import load_module
+from sgdec_predictors.pretrained.weights import WHOLE
 
 from sgdec import Context, SgdecError
-from sgdec.pretrained.loading import load_module
-from sgdec.pretrained.weights import WHOLE
 from sgdec.text.model_folder import reason
 from tests.helpers.pretrained import V, tiny_model
 

@@ -14,7 +14,8 @@ pytest.importorskip("transformers")
 
 
 def test_a_source_adds_no_special_tokens_to_a_prompt(tmp_path: Path) -> None:
-    from sgdec.pretrained.prompts import Reader
+    from sgdec_predictors.pretrained.prompts import Reader
+
     from sgdec.text.pretrained import load_pretrained
 
     qwen(tmp_path)

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file
+from sgdec_predictors.pretrained.weights import INDEX, WHOLE, map_weights
 
 from sgdec.errors import SgdecError
-from sgdec.pretrained.weights import INDEX, WHOLE, map_weights
 
 TENSORS = {
     "a": torch.arange(6, dtype=torch.float32).view(2, 3),

@@ -7,9 +7,9 @@ from itertools import product
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from sgdec_predictors.texts.byte_automata import BYTES, FAR, ByteAutomaton, heights
 
 from sgdec.arcs import DEAD
-from sgdec.constraints.byte_automata import BYTES, FAR, ByteAutomaton, heights
 
 LETTERS = b"abc"
 

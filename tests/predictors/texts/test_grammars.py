@@ -8,8 +8,8 @@ import json
 from pathlib import Path
 
 import pytest
+from sgdec_predictors.texts.grammars import Grammar, read_grammar
 
-from sgdec.constraints.grammars import Grammar, read_grammar
 from sgdec.errors import SgdecError
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from sgdec_predictors.texts.grammars import read_grammar
+from sgdec_predictors.texts.matchers import Language, Tokens
 
-from sgdec.constraints.grammars import read_grammar
-from sgdec.constraints.matchers import Language, Tokens
 from sgdec.context import EOS
 from sgdec.errors import SgdecError
 from tests.helpers.characters import CHARACTERS

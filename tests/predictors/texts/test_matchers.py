@@ -12,9 +12,9 @@ from functools import cache
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sgdec_predictors.texts.grammars import DIRECTIVES, Grammar
+from sgdec_predictors.texts.matchers import BYTES, FIRST_BYTE, Language, Prefix, Tokens
 
-from sgdec.constraints.grammars import DIRECTIVES, Grammar
-from sgdec.constraints.matchers import BYTES, FIRST_BYTE, Language, Prefix, Tokens
 from sgdec.context import EOS
 from sgdec.errors import SgdecError
 from tests.helpers.spelled_vocabularies import FAMILIES_OF_MODELS, KINDS, spelled, vocabulary

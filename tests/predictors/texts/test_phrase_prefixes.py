@@ -6,11 +6,10 @@ from itertools import groupby
 
 from hypothesis import given
 from hypothesis import strategies as st
-from sgdec_predictors._phrase_matcher import Matcher, Pattern
-from sgdec_predictors._phrase_prefixes import Prefixes
-from sgdec_predictors._phrase_tokens import least_bytes
-
-from sgdec.constraints.characters import is_word
+from sgdec_predictors.texts.characters import is_word
+from sgdec_predictors.texts.phrase_matcher import Matcher, Pattern
+from sgdec_predictors.texts.phrase_prefixes import Prefixes
+from sgdec_predictors.texts.phrase_tokens import least_bytes
 
 WORDS = st.text("ab é", min_size=1, max_size=5)
 

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from sgdec_predictors.texts.regexes import compile_regexes
 
-from sgdec.constraints.regexes import compile_regexes
 from sgdec.errors import SgdecError
 
 pytest.importorskip("outlines_core")
@@ -61,7 +61,7 @@ def test_a_large_automaton_is_made_small_where_the_limits_hold(monkeypatch: pyte
     for length in (0, 10, 11, *range(12, 40)):
         text = "".join(draw.choices("ab", k=length))
         assert automaton.accepts(text.encode()) == (text[-11:-10] == "a")
-    monkeypatch.setattr("sgdec.constraints.regexes.STATES", 2047)
+    monkeypatch.setattr("sgdec_predictors.texts.regexes.STATES", 2047)
     with pytest.raises(SgdecError, match=r"of the pattern .* has 2,048 states\. Expected at most 2,047\. Nested"):
         compile_regexes(["(a|b)*a(a|b){10}"])
 
@@ -74,7 +74,7 @@ def test_memory_has_a_limit() -> None:
 def test_a_compiler_that_fails_is_no_limit_that_is_reached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     broken = tmp_path / "worker.py"
     broken.write_text("raise ImportError('no package')\n")
-    monkeypatch.setattr("sgdec.constraints.regexes.WORKER", broken)
+    monkeypatch.setattr("sgdec_predictors.texts.regexes.WORKER", broken)
     with pytest.raises(SgdecError, match="the compiler of patterns has failed: ImportError: no package"):
         compile_regexes(["a"])
 
@@ -84,7 +84,7 @@ def test_packages_are_found_wherever_this_process_finds_them() -> None:
     base = Path(sys.base_prefix) / "bin" / "python3"
     if sys.prefix == sys.base_prefix or not base.exists():
         pytest.skip("needs an interpreter without the packages of this one")
-    program = "from sgdec.constraints.regexes import compile_regexes as c; print(c(['a+'])[0].states)"
+    program = "from sgdec_predictors.texts.regexes import compile_regexes as c; print(c(['a+'])[0].states)"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = subprocess.run([base, "-c", program], env=environment, capture_output=True, text=True, check=False)
     assert done.stdout == "2\n", done.stderr

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sgdec_predictors.texts.segmentation import Segmentation
 
-from sgdec.constraints.segmentation import Segmentation
 from sgdec.context import Vocabulary
 from sgdec.errors import SgdecError
 from sgdec.text.pieces import read_model

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sgdec_predictors.texts.spelling import Spelling
 
-from sgdec.constraints.spelling import Spelling
 from sgdec.errors import SgdecError
 from sgdec.text.pretrained import load_pretrained
 from sgdec.text.right_left import RightToLeft

@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from sgdec_predictors.texts.regexes import compile_regexes
+from sgdec_predictors.texts.stored import StoredAutomata, default_folder
 
-from sgdec.constraints.regexes import compile_regexes
-from sgdec.constraints.stored import StoredAutomata, default_folder
 from tests.helpers.spelled_vocabularies import spelling
 
 pytest.importorskip("outlines_core")

@@ -9,9 +9,9 @@ import unicodedata
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sgdec_predictors.texts.characters import fold, is_word
+from sgdec_predictors.texts.word_automata import ByteTrie, character_classes, word_automaton
 
-from sgdec.constraints.characters import fold, is_word
-from sgdec.constraints.word_automata import ByteTrie, character_classes, word_automaton
 from sgdec.errors import SgdecError
 
 pytest.importorskip("outlines_core")
@@ -72,11 +72,11 @@ def ends_at(trie: ByteTrie, text: str) -> int | None:
 
 def test_lists_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     words = ["abc", "bcd", "cde"]
-    monkeypatch.setattr("sgdec.constraints.word_automata.NODES", 9)
+    monkeypatch.setattr("sgdec_predictors.texts.word_automata.NODES", 9)
     with pytest.raises(SgdecError, match="take more than 9 nodes of a prefix tree"):
         word_automaton(words, only=True)
     word_automaton(words[:2], only=True)
     for most in (6, 20):  # fewer than the nodes of the trie, and than the states that are made of them
-        monkeypatch.setattr("sgdec.constraints.word_automata.STATES", most)
+        monkeypatch.setattr("sgdec_predictors.texts.word_automata.STATES", most)
         with pytest.raises(SgdecError, match="the words need more than"):
             word_automaton(words[:2], only=False)

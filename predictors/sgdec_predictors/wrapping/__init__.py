@@ -1,0 +1,1 @@
+"""What wrappers share: other tokens of an inner predictor, sets of tokens, and normalised rows."""
