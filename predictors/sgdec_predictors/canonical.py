@@ -37,7 +37,7 @@ class Canonical(Forbidding[State]):
     """Allows only the target vocabulary's own segmentation of each text.
 
     >>> from sgdec.context import Vocabularies
-    >>> from sgdec.text.words import SPECIAL, MixedVocabulary
+    >>> from sgdec.vocabularies import SPECIAL, MixedVocabulary
     >>> letters = MixedVocabulary([*SPECIAL, "ab", "<B>a", "<E>a", "<B>b", "<E>b"])
     >>> letters.encode("ab"), letters.decode((4, 7))
     ((3,), 'ab')

@@ -19,7 +19,7 @@ from pydantic import Field
 import sgdec
 from sgdec import EOS, BatchPredictor, SgdecError, Source
 from sgdec.errors import counted
-from sgdec.io.lengths import read_length_scores
+from sgdec.files import read_length_scores
 from sgdec.protocol import FORBIDDEN, SparseRow
 from sgdec.relaxations import Constant, Relaxation
 from sgdec_predictors.automata.counted import COUNTED, Counted

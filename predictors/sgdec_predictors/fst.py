@@ -22,8 +22,7 @@ import sgdec
 from sgdec import BatchPredictor, Context, Scores, SgdecError, Source
 from sgdec.arcs import DEAD, Automata, Automaton
 from sgdec.arrays import Ints
-from sgdec.io.lattice import Lattice, read_lattices, require_ends
-from sgdec.io.openfst import LatticeError
+from sgdec.files import Lattice, LatticeError, read_lattices, require_ends
 from sgdec.protocol import FORBIDDEN, Arcs, Candidates, Listed, SparseRow, Steps
 from sgdec_predictors.automata.walkable import ENDED, WalkableLattice, Ways, walkable
 

@@ -33,7 +33,7 @@ class GrammarPredictor(BatchPredictor):
 
     >>> import os, tempfile
     >>> from sgdec.context import Vocabularies
-    >>> from sgdec.text.words import SPECIAL, WordVocabulary
+    >>> from sgdec.vocabularies import SPECIAL, WordVocabulary
     >>> words = WordVocabulary([*SPECIAL, "no", "yes", "please"])
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = os.path.join(folder, "answers.lark")

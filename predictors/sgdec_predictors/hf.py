@@ -35,7 +35,7 @@ from sgdec.protocol import Candidates
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from sgdec.text.pretrained import Roles
+    from sgdec.vocabularies import Roles
     from sgdec_predictors.pretrained.prefixes import Prefix, Prefixes
 
 log = logging.getLogger("sgdec.predictors.hf")
@@ -105,7 +105,7 @@ class HfPredictor(BatchPredictor):
         ] = False,
         context: Context | None = None,
     ) -> None:
-        from sgdec.text.pretrained import read_roles
+        from sgdec.vocabularies import read_roles
         from sgdec_predictors.pretrained.folder import find_folder, reading, vocabularies_in
         from sgdec_predictors.pretrained.loading import load_module
         from sgdec_predictors.pretrained.prompts import Reader
@@ -152,7 +152,7 @@ class HfPredictor(BatchPredictor):
 
         Raises UsageError for an object that is not a language model, SgdecError for one that `probe` refuses.
         """
-        from sgdec.text.pretrained import roles_of
+        from sgdec.vocabularies import roles_of
         from sgdec_predictors.pretrained.prompts import Reader
 
         if getattr(module, "generation_config", None) is None:

@@ -26,7 +26,7 @@ from pydantic import Field
 
 import sgdec
 from sgdec import EOS, BatchPredictor, SgdecError, Source
-from sgdec.io.lengths import read_length_weights
+from sgdec.files import read_length_weights
 from sgdec.models.length import LengthWeights, NegativeBinomial
 from sgdec.protocol import FORBIDDEN, SparseRow
 from sgdec.relaxations import Constant, Relaxation

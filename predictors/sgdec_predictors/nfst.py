@@ -21,8 +21,7 @@ from pydantic import Field
 
 import sgdec
 from sgdec import EOS, BatchPredictor, Context, SgdecError, Source
-from sgdec.io.lattice import read_lattice, require_ends
-from sgdec.io.openfst import LatticeError
+from sgdec.files import LatticeError, read_lattice, require_ends
 from sgdec.protocol import FORBIDDEN
 from sgdec_predictors.automata.networks import Arc, Network, Paths, refuse_unfit
 from sgdec_predictors.automata.semirings import LOG, TROPICAL, Semiring, Ways, distances_to_end

@@ -32,7 +32,7 @@ from pydantic import Field
 import sgdec
 from sgdec import BOS, EOS, BatchPredictor, Context, Scores, SgdecError, Source, UsageError
 from sgdec.arrays import Copies, Ints, namespace
-from sgdec.io.arpa import read_arpa
+from sgdec.files import read_arpa
 from sgdec.protocol import Arcs, Candidates, Listed, SparseRow, Steps
 from sgdec.relaxations import Relaxation
 from sgdec.scores import TokenLists

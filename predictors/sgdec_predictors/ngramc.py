@@ -22,7 +22,7 @@ from pydantic import Field
 
 import sgdec
 from sgdec import Context, Predictor, Scores, SgdecError, Source
-from sgdec.io.ngrams import Ngram, read_ngrams
+from sgdec.files import Ngram, read_ngrams
 from sgdec.protocol import Candidates
 from sgdec.relaxations import Relaxation
 from sgdec_predictors.ngrams.relaxed import ByContext, ByToken

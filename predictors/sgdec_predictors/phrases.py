@@ -57,7 +57,7 @@ class Phrases(Forbidding[State]):
 
     >>> import os, tempfile
     >>> from sgdec.context import Vocabularies
-    >>> from sgdec.text.words import WordVocabulary
+    >>> from sgdec.vocabularies import WordVocabulary
     >>> words = WordVocabulary(["<unk>", "<s>", "</s>", "art", "nouveau", "deco"])
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = os.path.join(folder, "terms.tsv")

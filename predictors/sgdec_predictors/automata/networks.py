@@ -14,8 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from sgdec import EOS
 from sgdec.context import UNK
-from sgdec.io.lattice import Lattice
-from sgdec.io.openfst import LatticeError
+from sgdec.files import Lattice, LatticeError
 from sgdec.protocol import FORBIDDEN
 from sgdec_predictors.automata.semirings import LOG, Semiring, Ways, distances_to_end, times
 

@@ -26,7 +26,7 @@ import sgdec.arcs as _arcs
 from sgdec import BOS, EOS, BatchPredictor, Scores, Source
 from sgdec.arcs import DEAD
 from sgdec.arrays import Floats, Ints
-from sgdec.io.openfst import LatticeError
+from sgdec.files import LatticeError
 from sgdec.protocol import FORBIDDEN, Candidates, SparseRow, Steps
 from sgdec_predictors.automata.networks import Arc
 from sgdec_predictors.automata.semirings import LOG, Semiring, Ways, distances_from

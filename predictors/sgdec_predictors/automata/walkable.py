@@ -14,8 +14,7 @@ import numpy as np
 from sgdec import BOS, EOS
 from sgdec.arcs import DEAD, Automaton
 from sgdec.arrays import Flags, Floats, Ints
-from sgdec.io.lattice import Lattice, Lattices
-from sgdec.io.openfst import LatticeError
+from sgdec.files import Lattice, LatticeError, Lattices
 from sgdec.protocol import FORBIDDEN, Candidates, SparseRow
 
 ENDED = -2

@@ -15,8 +15,7 @@ from typing import NamedTuple, TypeAlias
 
 from sgdec.context import UNK
 from sgdec.errors import SgdecError, counted
-from sgdec.io.limits import real_number, whole_number
-from sgdec.text.lines import read_lines
+from sgdec.files import read_lines, real_number, whole_number
 
 EXPECTED = "Expected LHS SOURCE TARGET SCORE..., such as X 10_X1 X1_29 -0.5."
 _NONTERMINAL = re.compile(r"([^0-9]+)([0-9]+)")

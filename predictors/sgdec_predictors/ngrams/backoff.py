@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from sgdec.arrays import Copies, Ints, Put, namespace
 from sgdec.errors import SgdecError
-from sgdec.io.arpa import LN_10, Arpa, NGrams
+from sgdec.files import LN_10, Arpa, NGrams
 
 Singles = npt.NDArray[np.float32]
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sgdec.errors import SgdecError
-from sgdec.io.arpa import LN_10
+from sgdec.files import LN_10
 from sgdec_predictors.ngrams.kenlm_file import check_kenlm
 
 ROWS_KEPT = 256

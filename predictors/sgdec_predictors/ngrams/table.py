@@ -14,7 +14,7 @@ import numpy as np
 
 from sgdec import BOS, EOS
 from sgdec.arrays import Floats
-from sgdec.io.ngrams import Ngram
+from sgdec.files import Ngram
 
 
 class NgramTable:

@@ -6,10 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 
 from sgdec import BOS, EOS, Context, SgdecError, UsageError
-from sgdec.io.limits import whole_number
-from sgdec.io.openfst import SYMBOLS_MAGIC
-from sgdec.io.symbols import misnumbered
-from sgdec.text.lines import read_lines, reading
+from sgdec.files import SYMBOLS_MAGIC, misnumbered, read_lines, reading, whole_number
 from sgdec_predictors.ngrams.backoff import END, START, UNKNOWN
 
 SPECIAL = (UNKNOWN, START, END)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from sgdec.text.pretrained import Roles
+from sgdec.vocabularies import Roles
 
 NONE = {
     "sequence_bias": None, "encoder_no_repeat_ngram_size": 0, "encoder_repetition_penalty": 1.0,

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from sgdec.context import Vocabularies
 from sgdec.errors import SgdecError
-from sgdec.text.model_folder import has_tokenizer, reading
-from sgdec.text.pretrained import load_pretrained
+from sgdec.vocabularies import has_tokenizer, load_pretrained, reading
 
 ADAPTER = "adapter_config.json"
 """The settings of an adapter of the library peft, such as LoRA: small weights that change those of another model."""

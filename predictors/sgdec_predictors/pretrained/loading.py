@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from sgdec.context import Context
 from sgdec.errors import SgdecError, UsageError
-from sgdec.text.model_folder import CONFIG, quiet, read_config, reason
+from sgdec.vocabularies import CONFIG, quiet, read_config, reason
 from sgdec_predictors.pretrained.packing import pack
 from sgdec_predictors.pretrained.weights import map_weights
 

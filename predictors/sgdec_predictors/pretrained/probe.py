@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from sgdec.errors import SgdecError
-from sgdec.text.model_folder import quiet
-from sgdec.text.pretrained import Roles
+from sgdec.vocabularies import Roles, quiet
 from sgdec_predictors.pretrained.prefixes import Prefixes
 
 CLOSE = 1e-3

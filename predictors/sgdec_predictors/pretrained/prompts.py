@@ -8,7 +8,7 @@ from sgdec.errors import SgdecError, UsageError
 from sgdec.protocol import Source
 
 if TYPE_CHECKING:
-    from sgdec.text.pretrained import PretrainedVocabulary
+    from sgdec.vocabularies import PretrainedVocabulary
 
 PLACE = "{source}"
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sgdec.text.pretrained import Roles
+from sgdec.vocabularies import Roles
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,7 @@ import torch
 from torch import Tensor
 
 from sgdec.errors import SgdecError
-from sgdec.io.documents import parse_json, read_document
-from sgdec.io.limits import DOCUMENT
+from sgdec.files import DOCUMENT, parse_json, read_document
 
 WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 TYPES = {

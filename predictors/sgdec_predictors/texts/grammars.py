@@ -16,8 +16,7 @@ from pathlib import PurePath
 from typing import Any, Literal, TypeAlias
 
 from sgdec.errors import SgdecError
-from sgdec.io.documents import parse_json
-from sgdec.text.lines import read_lines
+from sgdec.files import parse_json, read_lines
 
 Kind: TypeAlias = Literal["auto", "lark", "json"]
 Whitespace: TypeAlias = Literal["compact", "spaced", "flexible"]

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from sgdec import SgdecError
 from sgdec.errors import counted
-from sgdec.text.lines import read_lines
+from sgdec.files import read_lines
 
 Alternatives: TypeAlias = tuple[str, ...]
 """One phrase: the texts that count as it."""

@@ -23,10 +23,22 @@ from operator import itemgetter
 
 from sgdec.context import UNK, Vocabulary
 from sgdec.errors import SgdecError
-from sgdec.text.pieces import BPE, BYTE, NORMAL, UNIGRAM, UNUSED, USER_DEFINED, Model, read_model
-from sgdec.text.sentencepiece import SentencePieceVocabulary
-from sgdec.text.steps import Stepping
-from sgdec.text.words import BEGIN, BLANK, MixedVocabulary, WordVocabulary
+from sgdec.vocabularies import (
+    BEGIN,
+    BLANK,
+    BPE,
+    BYTE,
+    NORMAL,
+    UNIGRAM,
+    UNUSED,
+    USER_DEFINED,
+    MixedVocabulary,
+    PieceModel,
+    SentencePieceVocabulary,
+    Stepping,
+    WordVocabulary,
+    read_model,
+)
 
 ROUNDING = 0.01
 """More than float32 sums of the scores of a text of thousands of pieces are rounded by."""
@@ -35,7 +47,7 @@ ROUNDING = 0.01
 class Segmentation:
     """The segmentation of one vocabulary.
 
-    >>> from sgdec.text.words import SPECIAL
+    >>> from sgdec.vocabularies import SPECIAL
     >>> words = Segmentation(WordVocabulary([*SPECIAL, "a", "b"]))
     >>> words.is_canonical((3, 4)), words.is_canonical((2,)), sorted(words.begins)
     (True, False, [0, 1, 2, 3, 4])
@@ -72,7 +84,7 @@ class Segmentation:
         return UNK not in tokens and tuple(own) == tuple(tokens)
 
 
-def _words(model: Model) -> tuple[frozenset[int], frozenset[int]]:
+def _words(model: PieceModel) -> tuple[frozenset[int], frozenset[int]]:
     """`Segmentation.begins` and `Segmentation.closed` of a SentencePiece model."""
     if model.blanks_at_ends or any(BLANK in piece.text.lstrip(BLANK) for piece in model.pieces):
         return frozenset(), frozenset()
@@ -83,7 +95,7 @@ def _words(model: Model) -> tuple[frozenset[int], frozenset[int]]:
     return begins, frozenset(token for token, text in spelled.items() if not text.endswith(BLANK))
 
 
-def _pairs(model: Model) -> dict[int, list[int]]:
+def _pairs(model: PieceModel) -> dict[int, list[int]]:
     """`Segmentation.never_after` of a SentencePiece model."""
     kind, _, pieces = model
     if kind not in (BPE, UNIGRAM) or any(piece.type == UNUSED for piece in pieces):  # BPE splits unused pieces again

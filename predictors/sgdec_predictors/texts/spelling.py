@@ -25,10 +25,18 @@ import numpy as np
 from sgdec.arrays import Ints
 from sgdec.context import Vocabulary
 from sgdec.errors import SgdecError
-from sgdec.text.pretrained import PretrainedVocabulary
-from sgdec.text.right_left import RightToLeft
-from sgdec.text.sentencepiece import SentencePieceVocabulary
-from sgdec.text.words import BEGIN, BLANK, END, MIDDLE, SPECIAL, MixedVocabulary, WordVocabulary
+from sgdec.vocabularies import (
+    BEGIN,
+    BLANK,
+    END,
+    MIDDLE,
+    SPECIAL,
+    MixedVocabulary,
+    PretrainedVocabulary,
+    RightToLeft,
+    SentencePieceVocabulary,
+    WordVocabulary,
+)
 
 Piece: TypeAlias = bytes | None
 """The bytes that a token adds to the text, in UTF-8; None = it has no text, or stands for any."""

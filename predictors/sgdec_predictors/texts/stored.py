@@ -18,7 +18,7 @@ import numpy as np
 
 from sgdec.arcs import DEAD
 from sgdec.errors import SgdecError
-from sgdec.io.writing import write_whole
+from sgdec.files import write_whole
 from sgdec_predictors.texts.byte_automata import BYTES, FAR, ByteAutomaton
 from sgdec_predictors.texts.spelling import Spelling
 from sgdec_predictors.texts.token_automata import TokenAutomaton

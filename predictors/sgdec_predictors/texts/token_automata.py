@@ -118,7 +118,7 @@ class TokenAutomaton:
     """The outputs whose text is in a language. State 0 is the empty output.
 
     >>> from sgdec_predictors.texts.regexes import compile_regexes
-    >>> from sgdec.text.words import SPECIAL, WordVocabulary
+    >>> from sgdec.vocabularies import SPECIAL, WordVocabulary
     >>> words = Spelling.of(WordVocabulary([*SPECIAL, "no", "yes", "please"]))
     >>> automaton = TokenAutomaton(compile_regexes(["(yes|no)( please)?"])[0], words)
     >>> automaton.ways(0).tokens.tolist(), automaton.ways(automaton.after(0, 4)).tokens.tolist()

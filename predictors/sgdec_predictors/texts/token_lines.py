@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sgdec import Context
-from sgdec.io.entries import read_ids
+from sgdec.files import read_ids
 
 
 class TokenLines:

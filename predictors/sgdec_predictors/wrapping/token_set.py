@@ -9,7 +9,7 @@ import numpy as np
 
 from sgdec import EOS, UsageError
 from sgdec.arrays import Flags, Ints
-from sgdec.io.limits import TOKENS, VOCABULARY, whole_number
+from sgdec.files import TOKENS, VOCABULARY, whole_number
 
 _ITEM = re.compile(r"([<>]?)(\d+)", re.ASCII)
 

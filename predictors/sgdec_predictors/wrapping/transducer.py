@@ -14,8 +14,7 @@ import numpy.typing as npt
 
 from sgdec import BOS, EOS, UNK
 from sgdec.arrays import Flags, Floats, Ints
-from sgdec.io.openfst import LatticeError
-from sgdec.io.transducer import EPSILON, OTHERWISE, UNK_LABEL, Transducer, read_transducer
+from sgdec.files import EPSILON, OTHERWISE, UNK_LABEL, LatticeError, Transducer, read_transducer
 from sgdec.protocol import FORBIDDEN
 from sgdec_predictors.automata.semirings import TROPICAL, Semiring, distances_to_end
 
