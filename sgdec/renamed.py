@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import sys
 import warnings
 from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
 from numbers import Real
+from types import ModuleType
 from typing import Any, ClassVar
 
 
@@ -22,14 +24,44 @@ def former_names(module: str, names: Mapping[str, str], silent: Collection[str] 
         home, _, new = names[name].rpartition(":")
         home, new = (home, new) if home else (new, name)
         if name not in silent:
-            warnings.warn(
-                f"{module}.{name} is called {home}.{new} now; the next version of the protocol removes the old name.",
-                DeprecationWarning,
-                stacklevel=2,
-            )
+            _warn(f"{module}.{name}", f"{home}.{new}")
         return getattr(import_module(home), new)
 
     return find
+
+
+def former_modules(package: str, homes: Mapping[str, str]) -> None:
+    """Make the modules ``package.NAME`` importable that are called ``homes[NAME]`` now.
+
+    ``package`` calls this while it is imported, and has no files of these names. The new modules are imported when a
+    name in them is used.
+    """
+    for name, home in homes.items():
+        module = ModuleType(f"{package}.{name}", f"The former module of `{home}`.")
+        vars(module)["__getattr__"] = former_module(module.__name__, home)
+        sys.modules[module.__name__] = module
+        setattr(sys.modules[package], name, module)
+
+
+def former_module(module: str, home: str) -> Callable[[str], Any]:
+    """A ``__getattr__`` for a module all of whose names have moved to the module ``home``."""
+
+    def find(name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        found = getattr(import_module(home), name)
+        _warn(module, home)
+        return found
+
+    return find
+
+
+def _warn(former: str, now: str) -> None:
+    warnings.warn(
+        f"{former} is called {now} now; the next version of the protocol removes the old name.",
+        DeprecationWarning,
+        stacklevel=3,
+    )
 
 
 class _NeverPositive:

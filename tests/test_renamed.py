@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import math
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -163,6 +166,57 @@ def test_what_has_moved_is_found_in_its_old_place() -> None:
     with pytest.warns(DeprecationWarning, match="sgdec.plugins.Host is called sgdec.plugins.host.Host now"):
         from sgdec.plugins import Host
     assert (SearchSpace, Host) == (sgdec.SearchSpace, sgdec.plugins.host.Host)
+
+
+FORMER_MODULES = [
+    ("sgdec.constraints.characters", "sgdec_predictors.texts.characters", "fold"),
+    ("sgdec.constraints.grammars", "sgdec_predictors.texts.grammars", "read_grammar"),
+    ("sgdec.constraints.matchers", "sgdec_predictors.texts.matchers", "Tokens"),
+    ("sgdec.constraints.regexes", "sgdec_predictors.texts.regexes", "compile_regexes"),
+    ("sgdec.constraints.segmentation", "sgdec_predictors.texts.segmentation", "Segmentation"),
+    ("sgdec.constraints.spelling", "sgdec_predictors.texts.spelling", "Spelling"),
+    ("sgdec.constraints.stored", "sgdec_predictors.texts.stored", "StoredAutomata"),
+    ("sgdec.constraints.token_automata", "sgdec_predictors.texts.token_automata", "TokenAutomaton"),
+    ("sgdec.constraints.word_automata", "sgdec_predictors.texts.word_automata", "word_automaton"),
+    ("sgdec.io.grammar", "sgdec_predictors.hiero.grammar", "read_rules"),
+    ("sgdec.io.kenlm", "sgdec_predictors.ngrams.kenlm_file", "check_kenlm"),
+    ("sgdec.pretrained.causal", "sgdec_predictors.pretrained.causal", "Continuations"),
+    ("sgdec.pretrained.counterparts", "sgdec_predictors.pretrained.counterparts", "not_followed"),
+    ("sgdec.pretrained.folder", "sgdec_predictors.pretrained.folder", "find_folder"),
+    ("sgdec.pretrained.layers", "sgdec_predictors.pretrained.layers", "Gathered"),
+    ("sgdec.pretrained.loading", "sgdec_predictors.pretrained.loading", "load_module"),
+    ("sgdec.pretrained.packing", "sgdec_predictors.pretrained.packing", "pack"),
+    ("sgdec.pretrained.prefixes", "sgdec_predictors.pretrained.prefixes", "Prefixes"),
+    ("sgdec.pretrained.probe", "sgdec_predictors.pretrained.probe", "probe"),
+    ("sgdec.pretrained.prompts", "sgdec_predictors.pretrained.prompts", "Reader"),
+    ("sgdec.pretrained.rules", "sgdec_predictors.pretrained.rules", "Rules"),
+    ("sgdec.pretrained.seq2seq", "sgdec_predictors.pretrained.seq2seq", "Translations"),
+    ("sgdec.pretrained.weights", "sgdec_predictors.pretrained.weights", "map_weights"),
+]
+
+
+@pytest.mark.parametrize(("former", "now", "name"), FORMER_MODULES, ids=[former for former, _, _ in FORMER_MODULES])
+def test_a_module_that_has_moved_to_predictors_is_found_in_its_old_place(former: str, now: str, name: str) -> None:
+    module = importlib.import_module(former)
+    said = f"{former} is called {now} now; the next version of the protocol removes the old name."
+    with pytest.warns(DeprecationWarning) as warned:
+        found = getattr(module, name)
+    assert found is getattr(importlib.import_module(now), name)
+    assert [(str(one.message), one.filename) for one in warned] == [(said, __file__)]
+    with pytest.raises(AttributeError, match="nothing"):
+        module.nothing  # noqa: B018
+
+
+def test_a_former_module_is_imported_by_every_kind_of_statement() -> None:
+    """In a process of its own, in which nothing else has imported it."""
+    program = (
+        "from sgdec.constraints.characters import fold\nimport sgdec.pretrained.prompts as prompts\n"
+        "from sgdec.constraints import characters\nfrom sgdec.io import grammar\nimport sgdec.io.kenlm\n"
+        "import sys\nassert not [name for name in sys.modules if name.startswith('sgdec_predictors.pretrained')]\n"
+        "print(characters.fold is fold, grammar.Rule.__module__, sgdec.io.kenlm.check_kenlm.__module__)\n"
+    )
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "True sgdec_predictors.hiero.grammar sgdec_predictors.ngrams.kenlm_file\n"
 
 
 def test_a_decoder_that_checks_lengths_itself() -> None:

@@ -5,7 +5,9 @@ The files are in ``docs/reference/{commands,predictors,decoders,models,engines,a
 
 from __future__ import annotations
 
+import ast
 import inspect
+import re
 import sys
 import tomllib
 from collections.abc import Iterator, Sequence
@@ -29,6 +31,9 @@ KIT = ("sgdec.testing", "sgdec.testing.seq2seq_contract", "sgdec.testing.languag
 """Modules that are also public, for the tests of plugins."""
 TRACE = "sgdec.trace"
 """The package that reads traces."""
+FACES = ("sgdec.files", "sgdec.vocabularies")
+"""Public modules that collect names of others."""
+FORMATS = ROOT / "docs" / "reference" / "file-formats.md"
 PROTOCOL = ("Predictor", "BatchPredictor", "SearchSpace", "ABC", "object", "tuple")
 """Classes whose members are described on other pages."""
 
@@ -49,6 +54,20 @@ def _matching(pattern: str) -> list[str]:
     package = pattern.removesuffix(".*")
     files = sorted((ROOT / package.replace(".", "/")).glob("*.py"))
     return [package if file.stem == "__init__" else f"{package}.{file.stem}" for file in files]
+
+
+def defining_modules() -> list[str]:
+    """Other modules with pages: those that define names of `FACES`, and those that define formats of files."""
+    homes = {home for face in FACES for home in _collected(face)}
+    formats = set(re.findall(r"\]\(api/([\w.]+)\)", FORMATS.read_text()))
+    return sorted((homes | formats) - set(public_modules()))
+
+
+def _collected(face: str) -> dict[str, list[str]]:
+    """The names that a module collects, by the modules that define them."""
+    tree = ast.parse((ROOT / f"{face.replace('.', '/')}.py").read_text())
+    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module != "__future__"]
+    return {node.module or "": [alias.name for alias in node.names] for node in imports}
 
 
 def heading(text: str, line: str = "=") -> str:
@@ -147,6 +166,14 @@ def module_page(name: str) -> str:
     return "\n   ".join([f"{heading(name)}\n\n.. automodule:: {name}", *options])
 
 
+def face_page(name: str) -> str:
+    """A module that collects names: which, and where they are described."""
+    rows = [(f":doc:`{home}`", ", ".join(f"``{one}``" for one in names)) for home, names in _collected(name).items()]
+    document = to_rst(inspect.cleandoc(import_module(name).__doc__ or ""))
+    parts = [heading(name), f".. py:module:: {name}", document, list_table(("Described in", "Names"), rows)]
+    return "\n\n".join(parts)
+
+
 def package_page() -> str:
     """The page of ``import sgdec``: each name with its module; names that are in no other public module are
     documented here."""
@@ -207,8 +234,9 @@ def pages() -> Iterator[tuple[str, str]]:
         yield f"{kind}s/summary.txt", list_table(("Name", "What it is"), rows)
     commands = [(f":doc:`sgdec {name} <commands/{name}>`", inline(line)) for name, line in COMMANDS.items()]
     yield "commands/summary.txt", list_table(("Command", "What it does"), commands)
-    for module in public_modules():
-        yield f"api/{module}.rst", package_page() if module == "sgdec" else module_page(module)
+    for module in [*public_modules(), *defining_modules()]:
+        page = package_page() if module == "sgdec" else face_page(module) if module in FACES else module_page(module)
+        yield f"api/{module}.rst", page
     modules = [(f":doc:`api/{module}`", inline(_first_line(module))) for module in public_modules()]
     yield "api/summary.txt", list_table(("Module", "What it is"), modules)
 

@@ -19,9 +19,8 @@ import sgdec
 from sgdec import BatchPredictor, Context, SgdecError, Source
 from sgdec.context import Vocabularies
 from sgdec.errors import counted
-from sgdec.io.limits import whole_number
+from sgdec.files import read_lines, whole_number
 from sgdec.protocol import State
-from sgdec.text.lines import read_lines
 from sgdec.wrapping import FORWARDED, Wrapper
 
 

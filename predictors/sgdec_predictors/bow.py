@@ -27,10 +27,10 @@ import sgdec
 from sgdec import EOS, UNK, Context, Predictor, Scores, SgdecError, Source
 from sgdec.arrays import MORE, Floats, Ints
 from sgdec.errors import counted
+from sgdec.files import read_lines
 from sgdec.protocol import FORBIDDEN, Candidates
 from sgdec.relaxations import Relaxation
-from sgdec.text.lines import read_lines
-from sgdec_predictors._token_lines import TokenLines
+from sgdec_predictors.texts.token_lines import TokenLines
 
 Counts: TypeAlias = tuple[int, ...]
 """The number of copies left of each different word of the bag, in ascending order of words."""

@@ -1,10 +1,10 @@
 """Outputs that the target vocabulary itself would segment in this way: one tokenisation for each text.
 
 Score of ``</s>`` after tokens p: 0 if ``encode(decode(p))`` equals p, otherwise forbidden. Score of another token w:
-0, or forbidden if `sgdec.constraints.segmentation` knows that no continuation of p w is canonical: w begins a word
-and p is not canonical, or w never stands after the last token of p. So outputs are exactly the canonical ones. Most
-prefixes that cannot become canonical end early with SentencePiece models and word vocabularies; with tokenizers of
-Hugging Face they end only at ``</s>``. ``<unk>`` is forbidden, because it stands for many texts.
+0, or forbidden if `sgdec_predictors.texts.segmentation` knows that no continuation of p w is canonical: w begins a
+word and p is not canonical, or w never stands after the last token of p. So outputs are exactly the canonical ones.
+Most prefixes that cannot become canonical end early with SentencePiece models and word vocabularies; with tokenizers
+of Hugging Face they end only at ``</s>``. ``<unk>`` is forbidden, because it stands for many texts.
 
 State and key: the tokens of the prefix. Cost: one decoding and encoding of each prefix that is expanded; rows with
 the same last token are shared. Bounds: 0. Relaxation: the constant 0.
@@ -21,9 +21,9 @@ import numpy as np
 import sgdec
 from sgdec import BOS, EOS, UNK, BatchPredictor, Context, SgdecError, Source, UsageError
 from sgdec.arrays import Ints
-from sgdec.constraints.segmentation import Segmentation
 from sgdec.protocol import FORBIDDEN, SparseRow
-from sgdec_predictors._forbidding import Forbidding
+from sgdec_predictors.texts.forbidding import Forbidding
+from sgdec_predictors.texts.segmentation import Segmentation
 
 State = tuple[int, ...]
 """The tokens of the prefix."""
@@ -37,7 +37,7 @@ class Canonical(Forbidding[State]):
     """Allows only the target vocabulary's own segmentation of each text.
 
     >>> from sgdec.context import Vocabularies
-    >>> from sgdec.text.words import SPECIAL, MixedVocabulary
+    >>> from sgdec.vocabularies import SPECIAL, MixedVocabulary
     >>> letters = MixedVocabulary([*SPECIAL, "ab", "<B>a", "<E>a", "<B>b", "<E>b"])
     >>> letters.encode("ab"), letters.decode((4, 7))
     ((3,), 'ab')

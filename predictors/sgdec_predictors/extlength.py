@@ -19,11 +19,11 @@ from pydantic import Field
 import sgdec
 from sgdec import EOS, BatchPredictor, SgdecError, Source
 from sgdec.errors import counted
-from sgdec.io.lengths import read_length_scores
+from sgdec.files import read_length_scores
 from sgdec.protocol import FORBIDDEN, SparseRow
 from sgdec.relaxations import Constant, Relaxation
-from sgdec_predictors._counted import COUNTED, Counted
-from sgdec_predictors._numbered import Counting, Number, Sentences
+from sgdec_predictors.automata.counted import COUNTED, Counted
+from sgdec_predictors.automata.numbered import Counting, Number, Sentences
 
 
 class ExternalLength(Counting):

@@ -19,10 +19,10 @@ from sgdec import EOS, BatchPredictor, Context, SgdecError, Source
 from sgdec.arcs import DEAD, Automata, Automaton
 from sgdec.arrays import Ints
 from sgdec.errors import counted
+from sgdec.files import read_lines
 from sgdec.protocol import FORBIDDEN, Arcs, Listed, SparseRow
-from sgdec.text.lines import read_lines
-from sgdec_predictors._numbered import Numbered
-from sgdec_predictors._token_lines import TokenLines
+from sgdec_predictors.automata.numbered import Numbered
+from sgdec_predictors.texts.token_lines import TokenLines
 
 NOTHING = SparseRow((), ())
 """No token can follow."""

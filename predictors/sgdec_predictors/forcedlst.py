@@ -28,14 +28,12 @@ import sgdec
 from sgdec import BatchPredictor, Context, SgdecError, Source
 from sgdec.arcs import DEAD, Automata
 from sgdec.arrays import Ints
-from sgdec.io.limits import whole_number
-from sgdec.io.nbest import SEPARATOR, NbestEntry, parse_entry, parse_id
+from sgdec.files import SEPARATOR, NbestEntry, parse_entry, parse_id, read_lines, whole_number
 from sgdec.protocol import Arcs, Listed, SparseRow
 from sgdec.relaxations import Relaxation
-from sgdec.text.lines import read_lines
-from sgdec_predictors._numbered import Numbered
-from sgdec_predictors._prefix_tree import Nodes, OpenPrefixTree, PrefixTree
-from sgdec_predictors._token_lines import TokenLines
+from sgdec_predictors.automata.numbered import Numbered
+from sgdec_predictors.automata.prefix_tree import Nodes, OpenPrefixTree, PrefixTree
+from sgdec_predictors.texts.token_lines import TokenLines
 
 OFF = PrefixTree([])
 """The tree of no hypothesis."""

@@ -22,10 +22,9 @@ import sgdec
 from sgdec import BatchPredictor, Context, Scores, SgdecError, Source
 from sgdec.arcs import DEAD, Automata, Automaton
 from sgdec.arrays import Ints
-from sgdec.io.lattice import Lattice, read_lattices, require_ends
-from sgdec.io.openfst import LatticeError
+from sgdec.files import Lattice, LatticeError, read_lattices, require_ends
 from sgdec.protocol import FORBIDDEN, Arcs, Candidates, Listed, SparseRow, Steps
-from sgdec_predictors._walkable import ENDED, WalkableLattice, Ways, walkable
+from sgdec_predictors.automata.walkable import ENDED, WalkableLattice, Ways, walkable
 
 MANY = 32
 """At least this many rows are gathered as arrays; fewer are looked up one by one."""

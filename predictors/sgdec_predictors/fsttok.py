@@ -45,11 +45,11 @@ from pydantic import Field
 
 import sgdec
 from sgdec import EOS, BatchPredictor, Context, Scores, SgdecError, Source, UsageError
-from sgdec.io.openfst import LatticeError
+from sgdec.files import LatticeError
 from sgdec.protocol import FORBIDDEN, Candidates, SparseRow, State, ability
-from sgdec_predictors._semirings import LOG, TROPICAL, times
-from sgdec_predictors._spelling import Inner, Spelling, Translator
-from sgdec_predictors._transducer import Arc, Machine, Ways
+from sgdec_predictors.automata.semirings import LOG, TROPICAL, times
+from sgdec_predictors.wrapping.inner_tokens import Inner, Spelling, Translator
+from sgdec_predictors.wrapping.transducer import Arc, Machine, Ways
 
 NOTHING: frozenset[int] = frozenset()
 WIDE = 256

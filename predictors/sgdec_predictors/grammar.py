@@ -21,11 +21,11 @@ from pydantic import Field
 
 import sgdec
 from sgdec import BatchPredictor, Context, Scores, SgdecError, Source
-from sgdec.constraints.grammars import Grammar, Kind, Whitespace, read_grammar
-from sgdec.constraints.matchers import Language, Prefix, Tokens
-from sgdec.constraints.spelling import Spelling
 from sgdec.protocol import FORBIDDEN, Candidates
 from sgdec.scores import SparseScores
+from sgdec_predictors.texts.grammars import Grammar, Kind, Whitespace, read_grammar
+from sgdec_predictors.texts.matchers import Language, Prefix, Tokens
+from sgdec_predictors.texts.spelling import Spelling
 
 
 class GrammarPredictor(BatchPredictor):
@@ -33,7 +33,7 @@ class GrammarPredictor(BatchPredictor):
 
     >>> import os, tempfile
     >>> from sgdec.context import Vocabularies
-    >>> from sgdec.text.words import SPECIAL, WordVocabulary
+    >>> from sgdec.vocabularies import SPECIAL, WordVocabulary
     >>> words = WordVocabulary([*SPECIAL, "no", "yes", "please"])
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = os.path.join(folder, "answers.lark")

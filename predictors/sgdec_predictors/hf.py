@@ -11,7 +11,7 @@ forced scores 0. Other settings, such as the number of beams, are options of pre
 end of a run names them. Where a model has no more positions, ``</s>`` is the only token.
 
 A state has the keys and values of its tokens in slots, which prefixes with the same beginning share, or its recurrent
-states (`sgdec.pretrained.prefixes`). The last token is read when the next one is predicted.
+states (`sgdec_predictors.pretrained.prefixes`). The last token is read when the next one is predicted.
 
 Cost: one step of the model and one softmax over V for each prefix whose scores are asked for, many prefixes at once.
 """
@@ -35,8 +35,8 @@ from sgdec.protocol import Candidates
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from sgdec.pretrained.prefixes import Prefix, Prefixes
-    from sgdec.text.pretrained import Roles
+    from sgdec.vocabularies import Roles
+    from sgdec_predictors.pretrained.prefixes import Prefix, Prefixes
 
 log = logging.getLogger("sgdec.predictors.hf")
 
@@ -105,10 +105,10 @@ class HfPredictor(BatchPredictor):
         ] = False,
         context: Context | None = None,
     ) -> None:
-        from sgdec.pretrained.folder import find_folder, reading, vocabularies_in
-        from sgdec.pretrained.loading import load_module
-        from sgdec.pretrained.prompts import Reader
-        from sgdec.text.pretrained import read_roles
+        from sgdec.vocabularies import read_roles
+        from sgdec_predictors.pretrained.folder import find_folder, reading, vocabularies_in
+        from sgdec_predictors.pretrained.loading import load_module
+        from sgdec_predictors.pretrained.prompts import Reader
 
         context = context or Context()
         folder = find_folder(model, download=download)
@@ -139,7 +139,7 @@ class HfPredictor(BatchPredictor):
         **others: Any,
     ) -> Vocabularies:
         """The vocabularies of a model's tokenizer, without loading its weights."""
-        from sgdec.pretrained.folder import find_folder, vocabularies_in
+        from sgdec_predictors.pretrained.folder import find_folder, vocabularies_in
 
         folder = find_folder(model, download=download)
         return vocabularies_in(folder, source_language=source_language, target_language=target_language)
@@ -152,8 +152,8 @@ class HfPredictor(BatchPredictor):
 
         Raises UsageError for an object that is not a language model, SgdecError for one that `probe` refuses.
         """
-        from sgdec.pretrained.prompts import Reader
-        from sgdec.text.pretrained import roles_of
+        from sgdec.vocabularies import roles_of
+        from sgdec_predictors.pretrained.prompts import Reader
 
         if getattr(module, "generation_config", None) is None:
             raise UsageError(f"HfPredictor.of takes a model that can generate, not a {type(module).__name__}.")
@@ -175,10 +175,10 @@ class HfPredictor(BatchPredictor):
     ) -> None:
         import torch
 
-        from sgdec.pretrained.causal import Continuations
-        from sgdec.pretrained.probe import probe
-        from sgdec.pretrained.rules import Rules
-        from sgdec.pretrained.seq2seq import Translations
+        from sgdec_predictors.pretrained.causal import Continuations
+        from sgdec_predictors.pretrained.probe import probe
+        from sgdec_predictors.pretrained.rules import Rules
+        from sgdec_predictors.pretrained.seq2seq import Translations
 
         self.vocabularies = vocabularies
         self._roles, self._reader, self._ends = roles, reader, ends
@@ -262,7 +262,7 @@ class HfPredictor(BatchPredictor):
 
     def summary(self) -> str | None:
         """The line at the end of a run: settings of the model that are options here."""
-        from sgdec.pretrained.counterparts import not_followed
+        from sgdec_predictors.pretrained.counterparts import not_followed
 
         return not_followed(self._settings, self._roles)
 

@@ -26,10 +26,9 @@ from sgdec.arcs import Automaton
 from sgdec.arrays import Array, Floats, Ints
 from sgdec.context import Vocabularies
 from sgdec.derived import DerivedRelaxation
-from sgdec.io.limits import whole_number
+from sgdec.files import read_lines, whole_number
 from sgdec.protocol import Candidates, SparseRow, State
 from sgdec.relaxations import Relaxation
-from sgdec.text.lines import read_lines
 from sgdec.wrapping import FORWARDED, Wrapper
 
 

@@ -26,12 +26,12 @@ from pydantic import Field
 
 import sgdec
 from sgdec import EOS, BatchPredictor, SgdecError, Source
-from sgdec.io.lengths import read_length_weights
+from sgdec.files import read_length_weights
 from sgdec.models.length import LengthWeights, NegativeBinomial
 from sgdec.protocol import FORBIDDEN, SparseRow
 from sgdec.relaxations import Constant, Relaxation
-from sgdec_predictors._counted import COUNTED, Counted
-from sgdec_predictors._numbered import Counting, Number, Sentences
+from sgdec_predictors.automata.counted import COUNTED, Counted
+from sgdec_predictors.automata.numbered import Counting, Number, Sentences
 
 
 class LengthPredictor(Counting):

@@ -11,7 +11,7 @@ so that a total is the score of the best derivation of the hypothesis. A token t
 forbidden. ``<s>`` is not a token of the output; its score is added to that of the first token.
 
 State: all derivations that agree with the prefix, each a stack of its remaining items
-(`sgdec_predictors._hiero_chart`) with its score relative to the best one; among equal stacks the best is kept. Cost:
+(`sgdec_predictors.hiero.chart`) with its score relative to the best one; among equal stacks the best is kept. Cost:
 per sentence a chart, cubic in the length and linear in the grammar for rules with two non-terminals; then a look-up
 per stack after its first visit. Suitable for small grammars. It has no relaxation: its own bound is the exact score
 of the best completion, and the best scores of rules that begin with a token are a looser one.
@@ -26,9 +26,9 @@ from pydantic import Field
 
 import sgdec
 from sgdec import BOS, EOS, Context, Predictor, Scores, SgdecError, Source
-from sgdec.io.grammar import read_rules
 from sgdec.protocol import FORBIDDEN, Candidates
-from sgdec_predictors._hiero_chart import Chart, Stack
+from sgdec_predictors.hiero.chart import Chart, Stack
+from sgdec_predictors.hiero.grammar import read_rules
 
 START = "S"
 

@@ -23,8 +23,8 @@ import sgdec
 from sgdec import EOS, BatchPredictor, Source
 from sgdec.protocol import SparseRow
 from sgdec.relaxations import Constant, Relaxation
-from sgdec_predictors._counted import COUNTED, Counted
-from sgdec_predictors._numbered import LONGEST, Counting, Number
+from sgdec_predictors.automata.counted import COUNTED, Counted
+from sgdec_predictors.automata.numbered import LONGEST, Counting, Number
 
 ANYTHING = SparseRow((), (), default=0.0)
 END = SparseRow([EOS], [0.0])

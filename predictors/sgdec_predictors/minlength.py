@@ -21,8 +21,8 @@ import sgdec
 from sgdec import EOS, BatchPredictor, Source
 from sgdec.protocol import FORBIDDEN, SparseRow
 from sgdec.relaxations import Constant, Relaxation
-from sgdec_predictors._counted import COUNTED, Counted
-from sgdec_predictors._numbered import LONGEST, Counting, Number
+from sgdec_predictors.automata.counted import COUNTED, Counted
+from sgdec_predictors.automata.numbered import LONGEST, Counting, Number
 
 TOO_SHORT = SparseRow([EOS], [FORBIDDEN], default=0.0)
 LONG_ENOUGH = SparseRow((), (), default=0.0)

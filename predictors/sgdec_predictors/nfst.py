@@ -21,12 +21,11 @@ from pydantic import Field
 
 import sgdec
 from sgdec import EOS, BatchPredictor, Context, SgdecError, Source
-from sgdec.io.lattice import read_lattice, require_ends
-from sgdec.io.openfst import LatticeError
+from sgdec.files import LatticeError, read_lattice, require_ends
 from sgdec.protocol import FORBIDDEN
-from sgdec_predictors._networks import Arc, Network, Paths, refuse_unfit
-from sgdec_predictors._semirings import LOG, TROPICAL, Semiring, Ways, distances_to_end
-from sgdec_predictors._subsets import Prefixes, State, SubsetPredictor
+from sgdec_predictors.automata.networks import Arc, Network, Paths, refuse_unfit
+from sgdec_predictors.automata.semirings import LOG, TROPICAL, Semiring, Ways, distances_to_end
+from sgdec_predictors.automata.subsets import Prefixes, State, SubsetPredictor
 
 MOST_NAMED = 5
 """States of a prefix that its label in a trace names."""

@@ -32,18 +32,18 @@ from pydantic import Field
 import sgdec
 from sgdec import BOS, EOS, BatchPredictor, Context, Scores, SgdecError, Source, UsageError
 from sgdec.arrays import Copies, Ints, namespace
-from sgdec.io.arpa import read_arpa
-from sgdec.io.kenlm import MAGIC
+from sgdec.files import read_arpa
 from sgdec.protocol import Arcs, Candidates, Listed, SparseRow, Steps
 from sgdec.relaxations import Relaxation
 from sgdec.scores import TokenLists
-from sgdec_predictors._backoff import UNKNOWN, BackoffTable
-from sgdec_predictors._backoff_relaxed import AfterAnything, AfterLastWord, AtHistory
-from sgdec_predictors._kenlm import KenlmModel
-from sgdec_predictors._ngram_words import MAX_ID, ids_among, require_overlap, spelling, unlisted, vocabulary_size
+from sgdec_predictors.ngrams.backoff import UNKNOWN, BackoffTable
+from sgdec_predictors.ngrams.backoff_relaxed import AfterAnything, AfterLastWord, AtHistory
+from sgdec_predictors.ngrams.kenlm import KenlmModel
+from sgdec_predictors.ngrams.kenlm_file import MAGIC
+from sgdec_predictors.ngrams.words import MAX_ID, ids_among, require_overlap, spelling, unlisted, vocabulary_size
 
 if TYPE_CHECKING:
-    from sgdec_predictors._device_rows import DeviceRows
+    from sgdec_predictors.ngrams.device_rows import DeviceRows
 
 KEPT = 1 << 16
 """The number of histories whose computed scores are cached."""
@@ -132,7 +132,7 @@ class NGram(BatchPredictor):
                     "option. It is for KenLM binaries."
                 )
             if context.device != "cpu" and size is not None:
-                from sgdec_predictors._device_rows import DeviceRows
+                from sgdec_predictors.ngrams.device_rows import DeviceRows
 
                 self._device_rows = DeviceRows(self._table, context.device)
         else:

@@ -22,11 +22,11 @@ from pydantic import Field
 
 import sgdec
 from sgdec import Context, Predictor, Scores, SgdecError, Source
-from sgdec.io.ngrams import Ngram, read_ngrams
+from sgdec.files import Ngram, read_ngrams
 from sgdec.protocol import Candidates
 from sgdec.relaxations import Relaxation
-from sgdec_predictors._ngram_relaxed import ByContext, ByToken
-from sgdec_predictors._ngram_table import MostToCome, NgramTable
+from sgdec_predictors.ngrams.relaxed import ByContext, ByToken
+from sgdec_predictors.ngrams.table import MostToCome, NgramTable
 
 
 class _State(NamedTuple):

@@ -103,7 +103,7 @@ def _from_text(path: str, context: Context) -> tuple[NPLM, Tensor]:
     import torch
 
     from sgdec.checkpoints.loading import DTYPES, make_ready
-    from sgdec.io.nplm import read_nplm
+    from sgdec.files import read_nplm
     from sgdec.models.nplm import NPLM
 
     if context.precision not in DTYPES:

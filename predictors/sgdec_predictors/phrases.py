@@ -29,15 +29,15 @@ from pydantic import Field
 
 import sgdec
 from sgdec import BatchPredictor, Context, SgdecError, Source, UsageError
-from sgdec.constraints.characters import fold
-from sgdec.constraints.spelling import Spelling
 from sgdec.context import Vocabulary
 from sgdec.protocol import Candidates
 from sgdec.scores import SparseRow
-from sgdec_predictors._forbidding import Forbidding
-from sgdec_predictors._phrase_lines import Alternatives, PhraseLines
-from sgdec_predictors._phrase_matcher import START, Matcher, Pattern, Reading
-from sgdec_predictors._phrase_tokens import PhraseTokens, SpelledTokens
+from sgdec_predictors.texts.characters import fold
+from sgdec_predictors.texts.forbidding import Forbidding
+from sgdec_predictors.texts.phrase_lines import Alternatives, PhraseLines
+from sgdec_predictors.texts.phrase_matcher import START, Matcher, Pattern, Reading
+from sgdec_predictors.texts.phrase_tokens import PhraseTokens, SpelledTokens
+from sgdec_predictors.texts.spelling import Spelling
 
 KEPT = 4
 """The number of lines whose phrases are kept for later sentences."""
@@ -57,7 +57,7 @@ class Phrases(Forbidding[State]):
 
     >>> import os, tempfile
     >>> from sgdec.context import Vocabularies
-    >>> from sgdec.text.words import WordVocabulary
+    >>> from sgdec.vocabularies import WordVocabulary
     >>> words = WordVocabulary(["<unk>", "<s>", "</s>", "art", "nouveau", "deco"])
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = os.path.join(folder, "terms.tsv")

@@ -22,12 +22,12 @@ from pydantic import Field
 
 import sgdec
 from sgdec import BatchPredictor, Context, SgdecError, UsageError
-from sgdec.constraints.regexes import MEMORY, SECONDS, compile_regexes, shown
-from sgdec.constraints.stored import StoredAutomata
-from sgdec.constraints.token_automata import TokenAutomaton
 from sgdec.errors import counted
-from sgdec.text.lines import read_lines
-from sgdec_predictors._text_automaton import Kept, TextAutomatonPredictor
+from sgdec.files import read_lines
+from sgdec_predictors.texts.regexes import MEMORY, SECONDS, compile_regexes, shown
+from sgdec_predictors.texts.stored import StoredAutomata
+from sgdec_predictors.texts.text_automaton import Kept, TextAutomatonPredictor
+from sgdec_predictors.texts.token_automata import TokenAutomaton
 
 log = logging.getLogger("sgdec.predictors.regex")
 
@@ -40,7 +40,7 @@ class RegexPredictor(TextAutomatonPredictor):
 
     >>> from sgdec import Source
     >>> from sgdec.context import Vocabularies
-    >>> from sgdec.text.words import SPECIAL, WordVocabulary
+    >>> from sgdec.vocabularies import SPECIAL, WordVocabulary
     >>> words = WordVocabulary([*SPECIAL, "no", "yes", "please"])
     >>> context = Context(vocabularies=Vocabularies(target=words))
     >>> predictor = RegexPredictor("(yes|no)( please)?", cache="none", context=context)

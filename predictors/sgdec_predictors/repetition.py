@@ -31,7 +31,7 @@ from sgdec.derived import DerivedRelaxation
 from sgdec.protocol import FORBIDDEN, Candidates, SparseRow, State, ability
 from sgdec.relaxations import Relaxation
 from sgdec.wrapping import Wrapper
-from sgdec_predictors._log_softmax import normalized
+from sgdec_predictors.wrapping.log_softmax import normalized
 
 
 class _Prefix(NamedTuple):

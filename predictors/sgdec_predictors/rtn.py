@@ -26,14 +26,11 @@ from pydantic import Field
 
 import sgdec
 from sgdec import BatchPredictor, Context, SgdecError, Source
-from sgdec.io.lattice import read_lattice
-from sgdec.io.limits import whole_number
-from sgdec.io.openfst import LatticeError
+from sgdec.files import LatticeError, read_lattice, read_lines, whole_number
 from sgdec.protocol import FORBIDDEN
-from sgdec.text.lines import read_lines
-from sgdec_predictors._networks import Arc, Exit, Network, Paths, refuse_unfit
-from sgdec_predictors._semirings import TROPICAL, Ways, times
-from sgdec_predictors._subsets import Prefixes, SubsetPredictor
+from sgdec_predictors.automata.networks import Arc, Exit, Network, Paths, refuse_unfit
+from sgdec_predictors.automata.semirings import TROPICAL, Ways, times
+from sgdec_predictors.automata.subsets import Prefixes, SubsetPredictor
 
 NONTERMINALS = range(1_000_000_000, 2_000_000_000)
 """The labels that are calls."""

@@ -23,7 +23,7 @@ import sgdec
 from sgdec import BatchPredictor, Context, Scores
 from sgdec.protocol import FORBIDDEN, Candidates, State, ability
 from sgdec.wrapping import Wrapper
-from sgdec_predictors._log_softmax import normalized
+from sgdec_predictors.wrapping.log_softmax import normalized
 
 
 class Temperature(Wrapper):

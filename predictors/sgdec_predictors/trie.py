@@ -32,10 +32,8 @@ import sgdec
 from sgdec import BatchPredictor, Context, Scores, SgdecError, Source
 from sgdec.arcs import DEAD, Automata, Automaton
 from sgdec.arrays import Ints
-from sgdec.io.entries import read_entries
-from sgdec.io.trie import Trie, build_trie, fingerprint_of, is_trie, open_trie
+from sgdec.files import Trie, build_trie, fingerprint_of, is_trie, open_trie, read_entries, read_lines
 from sgdec.protocol import FORBIDDEN, Arcs, Candidates, Listed, Steps
-from sgdec.text.lines import read_lines
 
 log = logging.getLogger("sgdec.predictors.trie")
 

@@ -20,8 +20,8 @@ import sgdec
 from sgdec import EOS, UNK, BatchPredictor, Source
 from sgdec.protocol import SparseRow
 from sgdec.relaxations import Constant, Relaxation
-from sgdec_predictors._counted import COUNTED, Counted
-from sgdec_predictors._numbered import LONGEST, NO_LIMIT, Counting, Number, one_less, tokens_left
+from sgdec_predictors.automata.counted import COUNTED, Counted
+from sgdec_predictors.automata.numbered import LONGEST, NO_LIMIT, Counting, Number, one_less, tokens_left
 
 KEPT = 1 << 12
 """The number of rows that are cached."""

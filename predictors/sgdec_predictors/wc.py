@@ -17,8 +17,8 @@ import sgdec
 from sgdec import EOS, BatchPredictor, Source
 from sgdec.protocol import SparseRow
 from sgdec.relaxations import Relaxation
-from sgdec_predictors._counted import Counted
-from sgdec_predictors._numbered import NO_LIMIT, Counting, Number, one_less, tokens_left
+from sgdec_predictors.automata.counted import Counted
+from sgdec_predictors.automata.numbered import NO_LIMIT, Counting, Number, one_less, tokens_left
 
 
 class WordCount(Counting):

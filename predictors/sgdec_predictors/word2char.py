@@ -24,10 +24,9 @@ from pydantic import Field
 
 import sgdec
 from sgdec import EOS, UNK, BatchPredictor, Scores, SgdecError, Source
-from sgdec.io.limits import whole_number
+from sgdec.files import read_lines, whole_number
 from sgdec.protocol import Candidates, SparseRow, State, ability
-from sgdec.text.lines import read_lines
-from sgdec_predictors._spelling import Inner, Spelling, Translator
+from sgdec_predictors.wrapping.inner_tokens import Inner, Spelling, Translator
 
 Spelled = tuple[int, ...]
 """The characters of a word."""

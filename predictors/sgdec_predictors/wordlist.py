@@ -16,11 +16,11 @@ from pydantic import Field
 
 import sgdec
 from sgdec import BatchPredictor, Context, SgdecError
-from sgdec.constraints.stored import StoredAutomata
-from sgdec.constraints.token_automata import TokenAutomaton
-from sgdec.constraints.word_automata import LONGEST, is_one_word, word_automaton
-from sgdec.text.lines import read_lines
-from sgdec_predictors._text_automaton import Kept, TextAutomatonPredictor
+from sgdec.files import read_lines
+from sgdec_predictors.texts.stored import StoredAutomata
+from sgdec_predictors.texts.text_automaton import Kept, TextAutomatonPredictor
+from sgdec_predictors.texts.token_automata import TokenAutomaton
+from sgdec_predictors.texts.word_automata import LONGEST, is_one_word, word_automaton
 
 SHOWN = 100
 """The characters of a line that an error shows."""
@@ -33,7 +33,7 @@ class WordlistPredictor(TextAutomatonPredictor):
     >>> import os, tempfile
     >>> from sgdec import Source
     >>> from sgdec.context import Vocabularies
-    >>> from sgdec.text.words import SPECIAL, WordVocabulary
+    >>> from sgdec.vocabularies import SPECIAL, WordVocabulary
     >>> words = WordVocabulary([*SPECIAL, "no", "yes", "!"])
     >>> context = Context(vocabularies=Vocabularies(target=words))
     >>> with tempfile.TemporaryDirectory() as folder:

@@ -28,7 +28,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from sgdec import BOS, hookimpl
-from sgdec.io.nplm import Activation, NplmFile
+from sgdec.files import Activation, NplmFile
 from sgdec.models.base import LanguageModel, Model, ModelContext, State
 from sgdec.models.kernels import Kernels, Product
 

@@ -1,7 +1,7 @@
 """Checks of the files of a Hugging Face folder before a library gets them, which believes every number that it reads.
 
-`check_config` is about what the classes of configs build lists from; `sgdec.pretrained.loading` compares a model with
-its weights. `check_tokenizer` is about ``tokenizer.json``, which the library `tokenizers` reads.
+`check_config` is about what the classes of configs build lists from; `sgdec_predictors.pretrained.loading` compares a
+model with its weights. `check_tokenizer` is about ``tokenizer.json``, which the library `tokenizers` reads.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ class Piece(NamedTuple):
     type: int
 
 
-class Model(NamedTuple):
+class PieceModel(NamedTuple):
     """The part of a file that decides about segmentation."""
 
     kind: int
@@ -35,7 +35,7 @@ class Model(NamedTuple):
     pieces: list[Piece]
 
 
-def read_model(serialized: bytes) -> Model:
+def read_model(serialized: bytes) -> PieceModel:
     """The model in these bytes, which SentencePiece must be able to read."""
     options: dict[int, int | bytes] = {}
     pieces = []
@@ -44,7 +44,7 @@ def read_model(serialized: bytes) -> Model:
             pieces.append(_piece(value))
         elif field == 2 and isinstance(value, bytes):
             options = dict(_fields(value))
-    return Model(int(options.get(3, UNIGRAM)), bool(options.get(24, False)), pieces)
+    return PieceModel(int(options.get(3, UNIGRAM)), bool(options.get(24, False)), pieces)
 
 
 def _piece(message: bytes) -> Piece:

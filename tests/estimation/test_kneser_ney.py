@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sgdec_predictors._backoff import BackoffTable
+from sgdec_predictors.ngrams.backoff import BackoffTable
 
 from sgdec.context import BOS, EOS, UNK
 from sgdec.errors import UsageError

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
-from sgdec.constraints.spelling import Spelling
+from sgdec_predictors.texts.spelling import Spelling
+
 from sgdec.context import Context, Vocabularies
 from sgdec.text.words import SPECIAL
 

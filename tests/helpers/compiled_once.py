@@ -7,8 +7,7 @@ from functools import cache
 from typing import Any
 
 import pytest
-
-from sgdec.constraints import regexes
+from sgdec_predictors.texts import regexes
 
 
 def compile_once(patch: pytest.MonkeyPatch) -> None:

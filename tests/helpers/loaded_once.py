@@ -32,7 +32,7 @@ def load_models_once(patch: pytest.MonkeyPatch) -> None:
 
 def load_pretrained_once(patch: pytest.MonkeyPatch) -> None:
     """Until the patch is undone, a Hugging Face model is read once for all its predictors of equal precision."""
-    from sgdec.pretrained import loading as module
+    from sgdec_predictors.pretrained import loading as module
 
     load = module.load_module
     loaded: dict[tuple[Any, ...], Any] = {}
@@ -48,7 +48,7 @@ def load_pretrained_once(patch: pytest.MonkeyPatch) -> None:
 
 def probe_models_once(patch: pytest.MonkeyPatch) -> None:
     """Until the patch is undone, a Hugging Face model is compared with itself once for all its predictors."""
-    from sgdec.pretrained import probe as module
+    from sgdec_predictors.pretrained import probe as module
 
     compare, compared = module.probe, WeakSet[Any]()
 

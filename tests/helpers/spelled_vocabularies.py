@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-from sgdec.constraints.spelling import Spelling
+from sgdec_predictors.texts.spelling import Spelling
+
 from sgdec.context import EOS, Context, Vocabularies, Vocabulary
 from sgdec.text.words import SPECIAL, MixedVocabulary, WordVocabulary
 from tests.helpers.vocabularies import pretrained, trained

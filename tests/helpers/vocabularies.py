@@ -10,8 +10,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from sgdec_predictors.texts.spelling import Spelling
 
-from sgdec.constraints.spelling import Spelling
 from sgdec.context import Vocabulary
 from sgdec.text.pretrained import load_pretrained
 from sgdec.text.sentencepiece import SentencePieceVocabulary

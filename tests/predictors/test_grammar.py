@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sgdec_decoders.dfs import DfsDecoder
 from sgdec_predictors.grammar import GrammarPredictor
+from sgdec_predictors.texts.matchers import Tokens
 
 from sgdec import EOS, Context, SgdecError, Source
-from sgdec.constraints.matchers import Tokens
 from sgdec.context import Vocabularies
 from sgdec.protocol import BatchPredictor, Predictor
 from sgdec.search.constellation import Constellation

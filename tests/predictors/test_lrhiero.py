@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sgdec_decoders.greedy import GreedyDecoder
+from sgdec_predictors.hiero.grammar import Gap, Rule, read_rules
 from sgdec_predictors.lrhiero import LeftToRightHiero
 
 from sgdec import BOS, EOS, Context, SearchSpace, SgdecError, Source
-from sgdec.io.grammar import Gap, Rule, read_rules
 from sgdec.plugins.options import configure
 from sgdec.search.constellation import Constellation
 from sgdec.testing import enumerate_space

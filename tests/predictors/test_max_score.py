@@ -24,8 +24,8 @@ from sgdec_decoders.dfs import DfsDecoder
 from sgdec_decoders.lendfs import LenDfsDecoder
 from sgdec_decoders.restarting import RestartingDecoder
 from sgdec_decoders.vanilla import VanillaDecoder
-from sgdec_predictors._backoff import BackoffTable
 from sgdec_predictors.ngram import NGram
+from sgdec_predictors.ngrams.backoff import BackoffTable
 
 from sgdec import EOS, Context, Decoder, Source, UsageError
 from sgdec.errors import SgdecError

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sgdec_predictors._backoff import BackoffTable
 from sgdec_predictors.ngram import MANY, NGram
+from sgdec_predictors.ngrams.backoff import BackoffTable
 
 from sgdec.context import BOS, EOS, Context, Vocabularies
 from sgdec.errors import SgdecError, UsageError

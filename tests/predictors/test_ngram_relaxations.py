@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sgdec_predictors._backoff import BackoffTable
 from sgdec_predictors.ngram import NGram
+from sgdec_predictors.ngrams.backoff import BackoffTable
 
 from sgdec import BOS, EOS, Context, Source
 from sgdec.io.arpa import read_arpa

@@ -204,7 +204,7 @@ def test_an_automaton_that_is_too_large_is_not_folded(monkeypatch: pytest.Monkey
     scores = np.log(np.random.default_rng(5).dirichlet(np.ones(size), size))
     results = []
     for most in (1 << 22, 3):
-        monkeypatch.setattr("sgdec_predictors._text_automaton.WHOLE", most)
+        monkeypatch.setattr("sgdec_predictors.texts.text_automaton.WHOLE", most)
         regex = RegexPredictor("a+b?( é| b)*", context=context_of("unigram"))
         (state,) = regex.initialize_batch([Source(1, (3,))])
         assert (regex.whole(state) is None) == (most == 3)
@@ -301,7 +301,7 @@ def test_the_automata_of_the_sentences_in_flight_have_a_limit(
 ) -> None:
     (tmp_path / "p.txt").write_text("a{9}\na{9}\na{8}\n")
     regex = RegexPredictor(path=str(tmp_path / "p.txt"), cache="none", context=context_of("unigram"))
-    monkeypatch.setattr("sgdec_predictors._text_automaton.IN_USE", 18)
+    monkeypatch.setattr("sgdec_predictors.texts.text_automaton.IN_USE", 18)
     roots = regex.initialize_batch([Source(n, (3,)) for n in (1, 2)])
     with pytest.raises(SgdecError, match="have more than 18 states"):
         regex.initialize_batch([Source(3, (3,))])
@@ -310,7 +310,7 @@ def test_the_automata_of_the_sentences_in_flight_have_a_limit(
 
 
 def test_a_pattern_that_takes_too_long_to_be_joined_with_the_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sgdec.constraints.token_automata.MOST_ARCS", 100)
+    monkeypatch.setattr("sgdec_predictors.texts.token_automata.MOST_ARCS", 100)
     with pytest.raises(SgdecError, match=r"^regex: 300 states of text are too many for a vocabulary of \d+ tokens"):
         RegexPredictor("[a-z]{299}", cache="none", context=context_of("unigram"))
 

@@ -207,7 +207,7 @@ def test_a_bag_that_is_too_large_for_numbers_keeps_its_words(tmp_path: Path) -> 
 def test_a_list_with_too_many_sets_of_matches_keeps_a_constant(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sgdec_predictors._prefix_tree.MOST_SETS", 3)
+    monkeypatch.setattr("sgdec_predictors.automata.prefix_tree.MOST_SETS", 3)
     predictor = made(CASES["forcedlst"], tmp_path)
     (state,) = predictor.initialize_batch([SOURCES[0]])
     (relaxation,) = predictor.relaxations(state)

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -26,12 +28,22 @@ FILES = sorted(TESTS.rglob("test_*.py"))
 
 @pytest.mark.parametrize("room", sorted({path.parent.relative_to(TESTS).as_posix() for path in FILES} - {"."}))
 def test_a_room_of_tests_is_a_room_of_the_source(room: str) -> None:
-    assert room in OF_THE_WHOLE or ROOMS.get(room, SOURCES[0] / room).is_dir()
+    first, _, rest = room.partition("/")
+    assert room in OF_THE_WHOLE or (ROOMS.get(first, SOURCES[0] / first) / rest).is_dir()
 
 
 @pytest.mark.parametrize("path", sorted(TESTS.glob("test_*.py")), ids=lambda path: path.stem)
 def test_what_lies_at_the_top_tests_a_module_at_the_top(path: Path) -> None:
     assert (SOURCES[0] / path.name.removeprefix("test_")).is_file()
+
+
+def test_what_lies_at_the_top_of_predictors_is_a_predictor() -> None:
+    """Its helpers lie in folders by family, each of which says what is in it."""
+    entries = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["sgdec"]
+    named = {module.rpartition(".")[2] for entry, module in entries.items() if entry.startswith("predictor.")}
+    assert {path.stem for path in SOURCES[1].glob("*.py")} == named | {"__init__"}
+    for folder in {path.parent for path in SOURCES[1].rglob("*.py")} - {SOURCES[1]}:
+        assert ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8")))
 
 
 def test_tests_and_what_they_share_lie_apart() -> None:

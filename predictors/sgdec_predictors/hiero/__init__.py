@@ -1,0 +1,1 @@
+"""Synchronous grammars: their files, and the derivations of a source sentence."""

@@ -1,0 +1,233 @@
+"""The memory of models of transformers: keys, values and states of many prefixes, in slots that prefixes share.
+
+Keys and values are stored once for each token: prefixes with a common beginning share its slots. The states of
+recurrent layers have one slot for each prefix. One step of the model reads the last tokens of any prefixes, of any
+sentences and lengths: what they remember is gathered from the slots, and shorter prefixes are padded on the left.
+
+The padding is masked, so that it changes only the rounding. It needs models that take the position of each
+row. Where a model does not, rows of equal length are read together; rows of recurrent models need no padding.
+"""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import (
+    Cache,
+    DynamicCache,
+    DynamicLayer,
+    DynamicSlidingWindowLayer,
+    LinearAttentionLayer,
+)
+
+from sgdec.errors import SgdecError
+from sgdec.slots import Slot, SlotPool
+from sgdec_predictors.pretrained.layers import Carried, Gathered, carried_parts
+
+Row = TypeVar("Row")
+
+
+@dataclass(eq=False)
+class Sentence:
+    """The data that all prefixes of one sentence share."""
+
+    cross: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+    """By layer of a decoder: keys and values ``[S, heads, d]`` of the encoded source."""
+
+
+@dataclass(eq=False, slots=True)
+class Read:
+    """The memory of one token that the model has read."""
+
+    past: Slot | None
+    """Its keys and values; None without attention layers."""
+    carried: Slot | None
+    """The states of recurrent layers after it; None without such layers."""
+    attention: Tensor | None
+    """``[S]``: the mean attention of one layer to the source, where it is asked for."""
+
+
+@dataclass(eq=False, slots=True)
+class Prefix:
+    """The tokens so far, of which the model reads the last one when the next is predicted."""
+
+    sentence: Sentence
+    token: int
+    """The last token, as the model's id."""
+    before: int = 0
+    """The number of tokens before it."""
+    past: tuple[Slot, ...] = ()
+    """Their keys and values; empty without attention layers."""
+    carried: Slot | None = None
+    """The states of recurrent layers after them."""
+    read: Read | None = None
+    """The memory of the last token, once it has been read."""
+
+
+class Prefixes(ABC):
+    """A model, and what it remembers."""
+
+    def __init__(self, module: Any, *, together: bool = True) -> None:
+        """``together``: whether sentences can share a step; otherwise rounding depends on one sentence alone."""
+        self.module = module
+        self.device = module.device
+        self._together = together
+        self._takes = set(inspect.signature(module.forward).parameters)
+        self._cache_name = "past_key_values" if "past_key_values" in self._takes else "cache_params"
+        self._past, self._carried = SlotPool(), SlotPool()
+        self._kinds = [type(layer) for layer in self._empty().layers]
+        """By layer; unknown before a decoder of an encoder has read something."""
+        self._recurrent: list[LinearAttentionLayer] = []
+        """Layers that have read something: they know the shapes of their states."""
+
+    @property
+    def used(self) -> int:
+        """The number of slots in use."""
+        return self._past.used + self._carried.used
+
+    @abstractmethod
+    def begin(self, sources: Sequence[Sequence[int]]) -> list[Prefix]:
+        """The first prefixes of sentences, of the ids that their model reads first."""
+
+    def logits(self, prefixes: Sequence[Prefix]) -> Tensor:
+        """The logits ``[rows, V]`` of the next tokens."""
+        return torch.stack(self._in_groups(self._step, prefixes, self._kind))
+
+    def after(self, prefixes: Sequence[Prefix], ids: Iterable[int]) -> list[Prefix]:
+        """The prefixes with one more token each."""
+        self._require_read(prefixes)
+        return [self._longer(prefix, id) for prefix, id in zip(prefixes, ids, strict=True)]
+
+    def attention(self, prefixes: Sequence[Prefix]) -> list[Tensor]:
+        """For each prefix the attention ``[S]`` at the prediction of its next token."""
+        self._require_read(prefixes)
+        return [prefix.read.attention for prefix in prefixes]  # type: ignore[union-attr, misc]
+
+    @property
+    @abstractmethod
+    def _pads(self) -> bool:
+        """Whether prefixes of different length can be read together."""
+
+    @abstractmethod
+    def _forward(self, prefixes: Sequence[Prefix], cache: Cache, lengths: Tensor, longest: int) -> Any:
+        """The model's output for the last tokens.
+
+        ``cache`` has ``longest`` places for each row, of which the last ``lengths`` ``[rows]`` are its own.
+        """
+
+    def _require_read(self, prefixes: Sequence[Prefix]) -> None:
+        """Read the last tokens that have not been read."""
+        unread = [prefix for prefix in dict.fromkeys(prefixes) if prefix.read is None]
+        if unread:
+            self.logits(unread)
+
+    def _longer(self, prefix: Prefix, id: int) -> Prefix:
+        read = prefix.read
+        assert read is not None
+        past = prefix.past if read.past is None else (*prefix.past, read.past)
+        return Prefix(prefix.sentence, id, prefix.before + 1, past, read.carried)
+
+    def _in_groups(
+        self, work: Callable[[list[Prefix]], Iterable[Row]], prefixes: Sequence[Prefix], kind: Callable[[Prefix], int]
+    ) -> list[Row]:
+        """``work`` for all prefixes of one kind at once; its rows in the order of ``prefixes``."""
+
+        def group(row: int) -> tuple[int, int]:
+            return 0 if self._together else id(prefixes[row].sentence), kind(prefixes[row])
+
+        found: dict[int, Row] = {}
+        for _, rows in groupby(sorted(range(len(prefixes)), key=group), group):
+            places = list(rows)
+            found.update(zip(places, work([prefixes[row] for row in places]), strict=True))
+        return [found[row] for row in range(len(prefixes))]
+
+    def _kind(self, prefix: Prefix) -> int:
+        """Prefixes of one kind can be read together."""
+        if LinearAttentionLayer not in self._kinds:
+            return 0 if self._pads else prefix.before
+        return prefix.before if DynamicLayer in self._kinds else prefix.carried is None
+
+    def _step(self, prefixes: list[Prefix]) -> Tensor:
+        """Read the last tokens; the logits ``[rows, V]``."""
+        counts = [prefix.before for prefix in prefixes]
+        longest = max(counts)
+        cache = self._gathered(prefixes, longest) if longest else self._empty()
+        lengths = torch.tensor(counts, device=self.device)
+        output = self._forward(prefixes, cache, lengths, longest)
+        self._remember(prefixes, cache, self._attention_of(output))
+        logits: Tensor = output.logits[:, -1]
+        return logits
+
+    def _attention_of(self, output: Any) -> Tensor | None:
+        """``[rows, S]``"""
+        return None
+
+    def _empty(self) -> DynamicCache:
+        """The cache of nothing. Layers with a window keep all their tokens; their masks know the window."""
+        if self.module.config.is_encoder_decoder:  # its config need not tell how many layers the decoder has
+            return DynamicCache()
+        cache = DynamicCache(config=self.module.config)
+        for place, layer in enumerate(cache.layers):
+            if type(layer) is DynamicSlidingWindowLayer:
+                cache.layers[place] = DynamicLayer()
+            elif type(layer) not in (DynamicLayer, LinearAttentionLayer):
+                raise SgdecError(
+                    f"hf: models of the architecture {self.module.config.model_type} remember tokens in a form "
+                    f"({type(layer).__name__}) that cannot be shared by prefixes. Give another model."
+                )
+        return cache
+
+    def _gathered(self, prefixes: Sequence[Prefix], longest: int) -> DynamicCache:
+        """The cache of what the prefixes remember, with room for one token each."""
+        kept: list[Tensor] = []
+        if DynamicLayer in self._kinds:
+            filler = next(slot for prefix in prefixes for slot in prefix.past)
+            slots: list[Slot] = []
+            for prefix in prefixes:
+                slots += (filler,) * (longest - len(prefix.past))
+                slots += prefix.past
+                slots.append(filler)  # the room
+            shape = len(prefixes), longest + 1
+            kept = [part.view(*shape, *part.shape[1:]).transpose(1, 2) for part in self._past.get(slots)]
+        carried: list[Tensor] = []
+        if self._recurrent:
+            carried = list(self._carried.get([prefix.carried for prefix in prefixes]))  # type: ignore[misc]
+        cache = DynamicCache()
+        recurrent = iter(self._recurrent)
+        for kind in self._kinds:
+            if kind is DynamicLayer:
+                cache.layers.append(Gathered(kept.pop(0), kept.pop(0)))
+            else:
+                like = next(recurrent)
+                parts = [carried.pop(0) for _ in carried_parts(like)]
+                cache.layers.append(Carried(like, parts))
+        return cache
+
+    def _remember(self, prefixes: Sequence[Prefix], cache: DynamicCache, attention: Tensor | None) -> None:
+        """Store what the model remembers of the tokens that it has read."""
+        layers = cache.layers
+        self._kinds = self._kinds or [type(layer) for layer in layers]
+        attending = [layer for layer in layers if isinstance(layer, DynamicLayer)]
+        recurrent = [layer for layer in layers if isinstance(layer, LinearAttentionLayer)]
+        past: Sequence[Slot | None] = [None] * len(prefixes)
+        carried: Sequence[Slot | None] = [None] * len(prefixes)
+        if attending:
+            past = self._past.put([part[:, :, -1] for layer in attending for part in (layer.keys, layer.values)])
+        if recurrent:
+            carried = self._carried.put([part for layer in recurrent for part in carried_parts(layer)])
+            self._recurrent = recurrent
+        for row, prefix in enumerate(prefixes):
+            if prefix.read is None:
+                prefix.read = Read(past[row], carried[row], None if attention is None else attention[row].clone())
+
+
+def last_places(lengths: Tensor, longest: int) -> Tensor:
+    """A mask ``[rows, longest]`` with ones in the last places of each row."""
+    return (torch.arange(longest, device=lengths.device) >= longest - lengths[:, None]).long()

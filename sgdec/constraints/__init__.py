@@ -1,1 +1,0 @@
-"""Constraints on the text of outputs: what tokens spell, and automata over bytes and over tokens."""

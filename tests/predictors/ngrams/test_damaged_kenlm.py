@@ -1,0 +1,81 @@
+"""A damaged KenLM binary is an error of one line, or a model that answers: never a dead or a waiting process.
+
+The files are read in a child; the same mutants kill or stop KenLM itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from itertools import product
+from pathlib import Path
+
+import pytest
+from sgdec_predictors.ngrams.kenlm import KenlmModel
+from sgdec_predictors.ngrams.kenlm_file import check_kenlm
+
+from sgdec.errors import SgdecError
+from tests.helpers.mutation import in_child, mutants
+from tests.helpers.places import DATA
+
+pytestmark = pytest.mark.slow
+
+BINARIES = [DATA / "tiny.kenlm", DATA / "tiny.trie.kenlm", DATA / "tiny.quantised.kenlm"]
+"""One model as `build_binary` writes it: probing, trie, trie -q 8 -b 7. Words 3, 4, 5 and ``<unk>``; order 3."""
+WORDS = ["3", "4", "5", "6", "<s>", "</s>", "<unk>"]
+
+
+def ask(path: Path) -> None:
+    """After every two words for all of them."""
+    model = KenlmModel(str(path), WORDS)
+    for before in product(WORDS, repeat=2):
+        state = model.start
+        for word in before:
+            _, state = model.step(state, word)
+        model.rows([state])
+
+
+@pytest.mark.parametrize("path", BINARIES, ids=lambda path: path.name)
+def test_what_build_binary_wrote_passes(path: Path) -> None:
+    check_kenlm(path)
+    ask(path)
+
+
+@pytest.mark.parametrize("path", BINARIES, ids=lambda path: path.name)
+def test_mutants_are_errors_or_answer(path: Path, tmp_path: Path) -> None:
+    seed = int(hashlib.sha256(path.name.encode()).hexdigest()[:8], 16)
+    files = [*mutants([path.read_bytes()], 60, seed)]
+    found = in_child(ask, tmp_path / "mutant.kenlm", files)
+    for data, said in zip(files, found, strict=False):  # not so many if one kills the child
+        assert said in ("value", "error"), (said, data)
+    assert len(found) == len(files)
+
+
+def replaced(path: Path, place: int, content: bytes) -> bytes:
+    data = path.read_bytes()
+    return data[:place] + content + data[place + len(content) :]
+
+
+PROBING, TRIE = BINARIES[:2]
+
+
+@pytest.mark.parametrize(
+    ("data", "complaint"),
+    [
+        (replaced(PROBING, 88, b"\0"), "its order is 0"),
+        (replaced(PROBING, 88, b"\1"), "its order is 1"),
+        (replaced(PROBING, 92, b"\0\0\xc0\x7f"), "its hash tables are nan times"),
+        (replaced(PROBING, 92, b"\0\0\x80\x7f"), "its hash tables are inf times"),
+        (replaced(PROBING, 96, b"\4"), "array-compressed pointers"),
+        (replaced(PROBING, 108, b"\xff" * 8), "it is cut short"),
+        (replaced(PROBING, 144, b"\1" * 108), "a word has a number beyond the unigrams|no free place"),
+        (PROBING.read_bytes()[:200], "it is cut short"),
+        (replaced(TRIE, 136, b"\7"), "it has more words than unigrams"),
+        (replaced(TRIE, 200, b"\xff" * 60), "a reference to 2-grams leads out of them"),
+        (replaced(TRIE, 0, b"M"), "it is not a binary of version 5"),
+        (replaced(TRIE, 61, b"\1"), "it is not a binary of version 5"),
+    ],
+)
+def test_what_is_wrong_is_said(tmp_path: Path, data: bytes, complaint: str) -> None:
+    (tmp_path / "bad.kenlm").write_bytes(data)
+    with pytest.raises(SgdecError, match=rf"bad\.kenlm: KenLM cannot read it: .*({complaint}).*\. Build it again"):
+        check_kenlm(tmp_path / "bad.kenlm")
