@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class Says(NamedTuple):
     """The description of a setting of a run.
 
-    Options of plugins and settings of training are described by ``pydantic.Field``. These settings are not, because
-    ``sgdec decode --help`` reads them and imports no pydantic, which takes a third of its time.
+    ``pydantic.Field`` describes the options of plugins and the settings of training. It does not describe these,
+    because ``sgdec decode --help`` reads them: with an import of pydantic it would take a third longer.
     """
 
     description: str

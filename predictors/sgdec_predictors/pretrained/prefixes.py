@@ -5,7 +5,9 @@ recurrent layers have one slot for each prefix. One step of the model reads the 
 sentences and lengths: what they remember is gathered from the slots, and shorter prefixes are padded on the left.
 
 The padding is masked, so that it changes only the rounding. It needs models that take the position of each
-row. Where a model does not, rows of equal length are read together; rows of recurrent models need no padding.
+row: causal models with ``position_ids``, decoders whose embeddings `seq2seq.RowPositions` computes, and T5, which has
+only distances. For other models, rows of equal length are read together; rows of recurrent models need no padding.
+The last token of a prefix is read when the next one is predicted, so a state needs no logits.
 """
 
 from __future__ import annotations
