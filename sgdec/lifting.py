@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, cast, final
 
 from sgdec.derived import Derived, DerivedRelaxation
 from sgdec.errors import described
 from sgdec.plugins.surface import require_sound, require_sound_traits
 from sgdec.protocol import ABILITIES, BatchPredictor, Candidates, Predictor, Scores, Source, State, ability
-from sgdec.relaxations import Relaxation
+from sgdec.relaxations import Relax, Relaxation
 from sgdec.search.blame import WrongAnswer
 
 
@@ -76,7 +76,7 @@ class Lifted(BatchPredictor):
         return [getattr(predictor, name)([state])[0] for predictor, state in states]
 
     def _relaxations(self, prefix: _Prefix) -> tuple[Relaxation, ...]:
-        return self._derived.all(prefix.predictor.relaxations(prefix.state))  # type: ignore[attr-defined]
+        return self._derived.all(cast(Relax, prefix.predictor).relaxations(prefix.state))
 
 
 def lift(predictor: Predictor | BatchPredictor) -> BatchPredictor:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
 from numbers import Real
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 
 def former_names(module: str, names: Mapping[str, str], silent: Collection[str] = ()) -> Callable[[str], Any]:
@@ -86,19 +86,26 @@ class FormerTraits:
     What was set is remembered as ``_never_positive``, for the checks and the warning of `sgdec.plugins.surface`.
     """
 
-    never_positive: ClassVar[bool] = _NeverPositive()  # type: ignore[assignment]
+    if TYPE_CHECKING:
+        never_positive: ClassVar[bool]
+    else:
+        never_positive = _NeverPositive()
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "never_positive" not in vars(cls):
             return
         said, highest = (vars(cls).get(name) for name in ("never_positive", "max_score"))
+        found: dict[str, object] = {}
         if isinstance(said, property):
-            cls._never_positive, get = False, said.__get__  # type: ignore[attr-defined]
-            cls.max_score = property(lambda predictor: 0.0 if get(predictor) else math.inf)  # type: ignore[attr-defined]
+            get = said.__get__
+            found["max_score"] = property(lambda predictor: 0.0 if get(predictor) else math.inf)
+            found["_never_positive"] = False
         else:
             del cls.never_positive  # so that instances can set it
             if highest is None:
-                cls.max_score = 0.0 if said else math.inf  # type: ignore[attr-defined]
+                found["max_score"] = 0.0 if said else math.inf
             if highest is None or said not in (0, 1) or (said and isinstance(highest, Real) and float(highest) > 0):
-                cls._never_positive = said  # type: ignore[attr-defined]
+                found["_never_positive"] = said
+        for name, value in found.items():
+            setattr(cls, name, value)

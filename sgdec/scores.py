@@ -49,8 +49,6 @@ class Scores:
 
     values: Array | None = None
     """The matrix of dense scores; None for the other kinds."""
-    width: int | None = None
-    """The number of columns of a matrix, of scores or of marks; None if there is none."""
 
     def __new__(cls, values: Array | None = None, rows: Sequence[SparseRow] | None = None) -> Scores:
         """``Scores(values=matrix)`` is a `DenseScores`, ``Scores(rows=rows)`` a `SparseScores`."""
@@ -59,6 +57,11 @@ class Scores:
         if (values is None) == (rows is None):
             raise ValueError("Scores are either dense (values) or sparse (rows)")
         return object.__new__(SparseScores if values is None else DenseScores)
+
+    @property
+    def width(self) -> int | None:
+        """The number of columns of a matrix, of scores or of marks; None if there is none."""
+        return None
 
     @property
     def rows(self) -> list[SparseRow]:
@@ -242,8 +245,10 @@ class Addable(Scores):
     no other sum.
     """
 
-    only_forbids = False
-    """Whether all scores are 0 or -inf: a sum with them cannot overflow."""
+    @property
+    def only_forbids(self) -> bool:
+        """Whether all scores are 0 or -inf: a sum with them cannot overflow."""
+        return False
 
     @abstractmethod
     def at(self, rows: Ints, tokens: Ints) -> Floats:
@@ -290,7 +295,7 @@ class DenseScores(Addable):
         return int(self.values.shape[0])
 
     @property
-    def width(self) -> int:  # type: ignore[override]
+    def width(self) -> int:
         return int(self.values.shape[1])
 
     def changed(self, matrix: Callable[[Array], Array], row: Callable[[SparseRow, int], SparseRow]) -> DenseScores:
@@ -384,7 +389,7 @@ class SparseScores(Addable):
         return OpenRows.of(self._rows)
 
     @property
-    def only_forbids(self) -> bool:  # type: ignore[override]
+    def only_forbids(self) -> bool:
         return self._open.only_forbids
 
     def at(self, rows: Ints, tokens: Ints) -> Floats:
@@ -423,7 +428,7 @@ class AllowedScores(Addable):
         return len(self.marks)
 
     @property
-    def width(self) -> int:  # type: ignore[override]
+    def width(self) -> int:
         return int(self.marks.shape[1])
 
     @cached_property
@@ -537,7 +542,7 @@ class CandidateScores(Scores):
         counts = [0 if tokens is None else len(tokens) for tokens in self.asked]
         return CandidateScores(self.asked, self.flat - by.repeat(counts))
 
-    def favourites(self, places: Sequence[int], weights: Sequence[float]) -> list[None]:  # type: ignore[override]
+    def favourites(self, places: Sequence[int], weights: Sequence[float]) -> list[tuple[int, float] | None]:
         """Nothing is known about the tokens that it was not asked about."""
         return [None] * len(places)
 

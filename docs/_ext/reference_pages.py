@@ -9,8 +9,8 @@ import ast
 import inspect
 import re
 import sys
-import tomllib
 from collections.abc import Iterator, Sequence
+from configparser import ConfigParser
 from importlib import import_module
 from pathlib import Path
 
@@ -41,10 +41,12 @@ PROTOCOL = ("Predictor", "BatchPredictor", "SearchSpace", "ABC", "object", "tupl
 def public_modules() -> list[str]:
     """The modules that plugins may import, according to import-linter's contract, those that their tests may
     import, and the one that reads traces."""
-    with open(ROOT / "pyproject.toml", "rb") as file:
-        contracts = tomllib.load(file)["tool"]["importlinter"]["contracts"]
-    (contract,) = (contract for contract in contracts if contract["name"] == "Plugins import public names only")
-    patterns = [line.removeprefix("** -> ") for line in contract["ignore_imports"] if line.startswith("** -> ")]
+    settings = ConfigParser(interpolation=None)
+    settings.read_string((ROOT / "setup.cfg").read_text())
+    contracts = settings.values()
+    (contract,) = (section for section in contracts if section.get("name") == "Plugins import public names only")
+    lines = contract["ignore_imports"].splitlines()
+    patterns = [line.removeprefix("** -> ") for line in lines if line.startswith("** -> ")]
     return [*(name for pattern in patterns for name in _matching(pattern)), *KIT, TRACE]
 
 

@@ -23,7 +23,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, cast
 
 from pydantic import Field
 
@@ -35,7 +35,7 @@ from sgdec.protocol import Candidates
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from sgdec.vocabularies import Roles
+    from sgdec.vocabularies import PretrainedVocabulary, Roles
     from sgdec_predictors.pretrained.prefixes import Prefix, Prefixes
 
 log = logging.getLogger("sgdec.predictors.hf")
@@ -124,7 +124,8 @@ class HfPredictor(BatchPredictor):
         vocabularies = vocabularies_in(folder, **languages)
         if roles.seq2seq and vocabularies.source is None:
             _note_bare_sources(model)
-        reader = Reader(prompt, chat, vocabularies.source, source=source)  # type: ignore[arg-type]
+        vocabulary = cast("PretrainedVocabulary | None", vocabularies.source)
+        reader = Reader(prompt, chat, vocabulary, source=source)
         module = load_module(folder, context, attention=attention is not None)
         with reading(folder, "the settings of the model cannot be used"):
             self._begin_with(module, roles, vocabularies, reader, context, ends, attention)
@@ -202,7 +203,7 @@ class HfPredictor(BatchPredictor):
             self._prefixes = Continuations(module, together=together)
         probe(self._prefixes, roles, self._first, exact=context.precision != "int8")
         if attention is None:
-            self.attention = None  # type: ignore[assignment, method-assign]
+            vars(self)["attention"] = None  # hides that of the class
         ids, numbers, device = roles.numbering.ids, roles.numbering.numbers, self._prefixes.device
         moved = (ids != range(len(ids))).nonzero()[0]
         self._moved = torch.tensor(moved, device=device)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -27,8 +27,8 @@ from sgdec.arrays import Array, Floats, Ints
 from sgdec.context import Vocabularies
 from sgdec.derived import DerivedRelaxation
 from sgdec.files import read_lines, whole_number
-from sgdec.protocol import Candidates, SparseRow, State
-from sgdec.relaxations import Relaxation
+from sgdec.protocol import Candidates, Progress, SparseRow, State
+from sgdec.relaxations import Relaxation, Whole
 from sgdec.wrapping import FORWARDED, Wrapper
 
 
@@ -98,14 +98,17 @@ class IdxMap(Wrapper):
         return self.inner.consume_batch(states, self._target.inward(tokens))
 
     def advancing(self, states: Sequence[State]) -> list[Candidates]:
-        inner: Sequence[Candidates] = self.inner.advancing(states)  # type: ignore[attr-defined]
+        inner = cast(Progress, self.inner).advancing(states)
         return [sorted(self._target.outward(tokens)) for tokens in inner]
 
     def relaxed(self, inner: Relaxation) -> Relaxation:
         return _Renumbered(inner, self._target)
 
-    def whole(self, state: State) -> tuple[Automaton, int]:
-        inner, first = self.inner.whole(state)  # type: ignore[attr-defined]
+    def whole(self, state: State) -> tuple[Automaton, int] | None:
+        found = cast(Whole, self.inner).whole(state)
+        if found is None:
+            return None
+        inner, first = found
         if inner not in self._whole:
             self._whole[inner] = self._target.outward_automaton(inner)
         return self._whole[inner], first

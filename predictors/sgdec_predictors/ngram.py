@@ -223,9 +223,8 @@ class NGram(BatchPredictor):
         return score, after
 
     def _want_full_rows(self, candidates: Sequence[Candidates | None]) -> bool:
-        if any(tokens is None for tokens in candidates):
-            return True
-        return self._table is not None and max(map(len, candidates), default=0) > MANY  # type: ignore[arg-type]
+        sizes = [len(tokens) for tokens in candidates if tokens is not None]
+        return len(sizes) < len(candidates) or (self._table is not None and max(sizes, default=0) > MANY)
 
     def _full_rows(self, states: Sequence[Hashable]) -> Scores:
         if self._device_rows is not None:

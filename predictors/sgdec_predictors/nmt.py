@@ -104,7 +104,7 @@ class NmtPredictor(BatchPredictor):
         return load_vocabularies(model)
 
     @cached_property
-    def independent_rows(self) -> bool:  # type: ignore[override]
+    def independent_rows(self) -> bool:  # type: ignore[override]  # found when it is first read
         """True in a deterministic run, unless this machine's products prevent it."""
         from sgdec.models.jointly import JointKernels
 

@@ -80,7 +80,7 @@ class Repetition(Wrapper):
             self.max_score = 0.0
             self.relaxations = None  # hides that of the inner predictor
         elif penalty < 1.0 and inner.max_score > 0:
-            self.best_remaining = None  # type: ignore[assignment, method-assign]
+            vars(self)["best_remaining"] = None  # hides that of the class
 
     def inner_states(self, states: Sequence[_Prefix]) -> list[State]:
         return [state.inner for state in states]

@@ -49,7 +49,7 @@ def load_model(
     """
     from sgdec.models.base import Seq2Seq
 
-    return _load(Seq2Seq, path, device, precision, host, joint)  # type: ignore[type-abstract]
+    return _load(Seq2Seq, path, device, precision, host, joint)  # type: ignore[type-abstract]  # only compared
 
 
 def load_language_model(
@@ -65,7 +65,7 @@ def load_language_model(
 
     if precision == "int8":
         raise UsageError(f"{path}: a language model cannot be loaded in 8 bits. Give --precision fp32.")
-    return _load(LanguageModel, path, device, precision, host, joint)  # type: ignore[type-abstract]
+    return _load(LanguageModel, path, device, precision, host, joint)  # type: ignore[type-abstract]  # only compared
 
 
 def _load(

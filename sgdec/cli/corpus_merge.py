@@ -60,10 +60,7 @@ def command(folder: str, output: str | None, failed: str | None) -> int:
         rows: IO[bytes] = sys.stdout.buffer if output is None else stack.enter_context(whole_file(output))
         notes: Any = None if listed is None else stack.enter_context(whole_file(listed))
         bar = stack.enter_context(Bar("merging", log, unit="lines", total=manifest.lines, hidden=output is None))
-        failures = merge(
-            store, manifest, rows,  # type: ignore[arg-type]
-            lambda failure: notes and notes.write(line_of(failure)), bar.advance,
-        )  # fmt: skip
+        failures = merge(store, manifest, rows, lambda failure: notes and notes.write(line_of(failure)), bar.advance)
     if output is None:
         sys.stdout.flush()
     where = f"; see {listed}" if listed and failures else ""

@@ -89,8 +89,6 @@ class ChunkTable(Sequence[Chunk]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ChunkTable) and np.array_equal(self.rows, other.rows)
 
-    __hash__ = None  # type: ignore[assignment]
-
 
 @dataclass(frozen=True)
 class Input:

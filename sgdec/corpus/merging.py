@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import zipfile
 from collections.abc import Callable, Iterator
-from typing import BinaryIO
+from typing import IO
 
 from sgdec.corpus.checking import Results
 from sgdec.corpus.manifest import Manifest
@@ -45,7 +45,7 @@ def results(store: Store, manifest: Manifest) -> Iterator[Result]:
 def merge(
     store: Store,
     manifest: Manifest,
-    output: BinaryIO,
+    output: IO[bytes],
     failed: Callable[[Failure], object],
     advanced: Callable[[int], object] = lambda lines: None,
 ) -> int:

@@ -180,8 +180,9 @@ class _Process:
             return self._reason
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(ENDING)
+        assert self._process.stdin is not None
         with contextlib.suppress(OSError):
-            self._process.stdin.close()  # type: ignore[union-attr]
+            self._process.stdin.close()
         self.kill("")  # what it has started and left
         reason = self._reason or self._why(self._process.returncode)
         self._errors.close()

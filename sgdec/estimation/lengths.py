@@ -72,7 +72,7 @@ def fit_lengths(
         report(f"evaluation {evaluations}: log-probability {-float(loss):.6f} per sentence")
         return loss
 
-    optimizer.step(evaluate)  # type: ignore[no-untyped-call]
+    optimizer.step(evaluate)
     loss = model.backward()
     gradient = model.parameters.grad
     assert gradient is not None
@@ -111,7 +111,7 @@ class _Model:
         ways = torch.lgamma(self._n + r) - torch.lgamma(r) - torch.lgamma(self._n + 1)
         log_p, log_q = torch.nn.functional.logsigmoid(logit), torch.nn.functional.logsigmoid(-logit)
         loss: torch.Tensor = -(ways + self._n * log_p + r * log_q).mean()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         return loss.detach()
 
     def weights(self) -> LengthWeights:

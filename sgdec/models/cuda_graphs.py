@@ -105,7 +105,7 @@ class CudaRecorder:
         self._pool: Any = None
 
     def __call__(self, work: Callable[[], tuple[State, Tensor, Tensor]]) -> Replay:
-        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(WARM_UP):

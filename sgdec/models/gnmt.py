@@ -152,7 +152,7 @@ class GNMT(Seq2Seq):
         self._products: Products | None = None
         if constrained:
             self.register_buffer("stored_delta", torch.tensor(0.0))
-            self.register_load_state_dict_post_hook(_restore_delta)  # type: ignore[no-untyped-call]
+            self.register_load_state_dict_post_hook(_restore_delta)  # type: ignore[no-untyped-call]  # torch's
             self._narrow(WIDEST_DELTA)
         if tied != "none":
             self.softmax.weight = self.target_embedding.weight

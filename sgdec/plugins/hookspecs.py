@@ -29,20 +29,24 @@ hookimpl = pluggy.HookimplMarker("sgdec")
 
 
 @hookspec
-def sgdec_predictors() -> dict[str, type[Predictor] | type[BatchPredictor]]:  # type: ignore[empty-body]
+def sgdec_predictors() -> dict[str, type[Predictor] | type[BatchPredictor]]:
     """Predictors by name. A predictor with a constructor parameter ``inner`` is a wrapper."""
+    raise NotImplementedError
 
 
 @hookspec
-def sgdec_decoders() -> dict[str, type[Decoder]]:  # type: ignore[empty-body]
+def sgdec_decoders() -> dict[str, type[Decoder]]:
     """Decoders by name."""
+    raise NotImplementedError
 
 
 @hookspec
-def sgdec_models() -> dict[str, type[Model]]:  # type: ignore[empty-body]
+def sgdec_models() -> dict[str, type[Model]]:
     """Trainable models by name. Their constructors take the vocabulary sizes besides the options."""
+    raise NotImplementedError
 
 
 @hookspec
-def sgdec_engines() -> dict[str, type[Engine]]:  # type: ignore[empty-body]
+def sgdec_engines() -> dict[str, type[Engine]]:
     """Engines of ``sgdec corpus`` by name."""
+    raise NotImplementedError

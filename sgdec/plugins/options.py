@@ -199,7 +199,7 @@ def flag(option: str, name: str | None) -> str:
     return f"--{option.replace('_', '-')}" if name is None else f"--{name}.{option}"
 
 
-def describe(cls: type[Any]) -> list[Option]:
+def describe(cls: type) -> list[Option]:
     """The options of a plugin, in the order of its constructor.
 
     >>> from pydantic import Field
@@ -208,7 +208,7 @@ def describe(cls: type[Any]) -> list[Option]:
     >>> describe(Beam)
     [Option(name='size', type='int >= 1', default=4, description='kept per step')]
     """
-    return list(_described(cls))  # type: ignore[arg-type]  # a class is hashable
+    return list(_described(cls))
 
 
 # These are cached: a command asks for the same few classes again and again, annotations take long to resolve, and
@@ -216,17 +216,17 @@ def describe(cls: type[Any]) -> list[Option]:
 
 
 @lru_cache(maxsize=64)
-def _described(cls: type[Any]) -> tuple[Option, ...]:
-    found = parameters(cls)  # type: ignore[arg-type]  # a class is hashable
+def _described(cls: type) -> tuple[Option, ...]:
+    found = parameters(cls)
     return tuple(Option(key, _type_text(hint), default, _description(hint)) for key, default, hint in found)
 
 
 @lru_cache(maxsize=256)
-def _adapter(cls: type[Any], option: str) -> TypeAdapter[Any]:
+def _adapter(cls: type, option: str) -> TypeAdapter[Any]:
     """The conversion of one option to its type; raises PydanticUserError for a type that pydantic does not know."""
     from pydantic import TypeAdapter
 
-    hints = {key: hint for key, _, hint in parameters(cls)}  # type: ignore[arg-type]  # a class is hashable
+    hints = {key: hint for key, _, hint in parameters(cls)}
     return TypeAdapter(hints[option])
 
 
@@ -263,11 +263,11 @@ def _hint(cls: type[Any], constructor: Callable[..., None], parameter: inspect.P
     return hints[parameter.name]
 
 
-def _convert(value: Any, cls: type[Any], flag: str, option: Option) -> Any:
+def _convert(value: Any, cls: type, flag: str, option: Option) -> Any:
     from pydantic import PydanticUserError, ValidationError
 
     try:
-        adapter = _adapter(cls, option.name)  # type: ignore[arg-type]  # a class is hashable
+        adapter = _adapter(cls, option.name)
     except PydanticUserError:
         raise SgdecError(
             f"{flag}: {value!r} cannot become a value of the type {option.type!r}, which only a program can pass; "

@@ -331,7 +331,7 @@ class DecoderContract(ABC):
 class _Silent(Table):
     """A table that declares no bounds and no keys."""
 
-    best_remaining = worst_remaining = state_key = None  # type: ignore[assignment]
+    best_remaining = worst_remaining = state_key = None  # type: ignore[assignment]  # it lacks these
 
 
 def _at(tiny: TinySpace, nbest: int) -> str:

@@ -50,7 +50,7 @@ class ModelContract(ABC, Generic[AnyModel]):
         for outputs in (self._outputs, self._loop):
             model.zero_grad()
             scores = torch.log_softmax(model.project(outputs(model)), -1)
-            scores[..., 4].sum().backward()  # type: ignore[no-untyped-call]
+            scores[..., 4].sum().backward()
             gradients.append({name: parameter.grad for name, parameter in model.named_parameters()})
         for name, gradient in gradients[0].items():
             learns = gradient is not None and bool(gradient.isfinite().all()) and float(gradient.abs().sum()) > 0

@@ -33,7 +33,7 @@ class FallingTable(Table):
 class CappedTable(Table):
     """A table that declares only ``max_score``, the highest score of any token, which may be positive."""
 
-    best_remaining = None  # type: ignore[assignment]
+    best_remaining = None  # type: ignore[assignment]  # it lacks the ability
 
     def __init__(self, table: npt.ArrayLike) -> None:
         super().__init__(table)

@@ -29,7 +29,7 @@ def choose_precision(device: str, precision: str) -> str:
 
 def trains_in_bf16() -> bool:
     """Whether this processor can train in bf16, fast or slow: autocast uses oneDNN's LSTM, which needs AVX-512."""
-    available = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    available = torch.backends.mkldnn.is_available()
     return bool(available and torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 

@@ -1,8 +1,8 @@
-"""Which modules are public, as ``pyproject.toml`` says to import-linter."""
+"""Which modules are public, as ``setup.cfg`` says to import-linter."""
 
 from __future__ import annotations
 
-import tomllib
+from configparser import ConfigParser
 from fnmatch import fnmatch
 
 from tests.helpers.imports import modules
@@ -14,10 +14,11 @@ ANYONE = "** -> "
 
 def public() -> list[str]:
     """Names and patterns of the modules that plugins may import."""
-    with open(ROOT / "pyproject.toml", "rb") as file:
-        contracts = tomllib.load(file)["tool"]["importlinter"]["contracts"]
-    (contract,) = (contract for contract in contracts if contract["name"] == CONTRACT)
-    return [line.removeprefix(ANYONE) for line in contract["ignore_imports"] if line.startswith(ANYONE)]
+    settings = ConfigParser(interpolation=None)
+    settings.read_string((ROOT / "setup.cfg").read_text())
+    (contract,) = (section for section in settings.values() if section.get("name") == CONTRACT)
+    lines = contract["ignore_imports"].splitlines()
+    return [line.removeprefix(ANYONE) for line in lines if line.startswith(ANYONE)]
 
 
 PUBLIC = public()

@@ -1,6 +1,6 @@
 """Plugins import public modules only: the bundled ones, those of others, and those to start one's own from.
 
-Which modules are public is listed in ``pyproject.toml``, where import-linter holds the bundled plugins to it, and
+Which modules are public is listed in ``setup.cfg``, where import-linter holds the bundled plugins to it, and
 described in ``docs/howto/plugins.md``.
 """
 
@@ -104,7 +104,7 @@ def test_import_linter_refuses_a_private_import(tmp_path: Path, line: str) -> No
     for package, root in PACKAGES.items():
         folder = tmp_path / (root / package).relative_to(ROOT)
         shutil.copytree(root / package, folder, ignore=shutil.ignore_patterns("__pycache__", "templates"))
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    shutil.copy(ROOT / "setup.cfg", tmp_path)
     (tmp_path / "sgdec" / "not_there_yet.py").write_text("")
     assert lint(tmp_path).returncode == 0
     plugin = tmp_path / "predictors" / "sgdec_predictors" / "wc.py"

@@ -285,6 +285,20 @@ def test_a_wrapped_lattice_is_folded_into(name: str, seed: int, tmp_path: Path) 
     check_bounds({"lattice": wrapped(name, lattice, tmp_path), "lm": language_model(rng)}, WEIGHTS[seed % 3])
 
 
+class TooLarge(WholeLattice):
+    """An automaton that is too large to be known as a whole."""
+
+    def whole(self, state: State) -> Any:
+        return None
+
+
+@pytest.mark.parametrize("name", ["idxmap", "altsrc"])
+def test_a_wrapped_automaton_that_is_too_large_stays_so(name: str, tmp_path: Path) -> None:
+    outer = wrapped(name, TooLarge([random_automaton(np.random.default_rng(1), 5, V, cyclic=True)]), tmp_path)
+    (state,) = outer.initialize_batch([Source(1, (3,))])
+    assert outer.whole(state) is None
+
+
 def check_bounds(predictors: dict[str, BatchPredictor], weight: float) -> None:
     source = Source(1, (3,), max_length=4)
     constellation = Constellation.of(predictors, weights=(1.0, weight), vocab_size=V, bounds="product")

@@ -106,7 +106,8 @@ class Log(Semiring):
             return None
         if not ((growth > 0) & (growth < 1 / ROUNDING)).all():
             return None
-        return best + np.log(found)  # type: ignore[no-any-return]
+        gained: Floats = np.log(found)
+        return best + gained
 
 
 TROPICAL, LOG = Tropical(), Log()

@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers.cache_utils import DynamicLayer, LinearAttentionLayer
 
 
-class Gathered(DynamicLayer):  # type: ignore[misc]
+class Gathered(DynamicLayer):  # type: ignore[misc]  # mypy skips transformers
     """Keys and values ``[rows, heads, tokens + 1, d]``; the last place is for the token that is fed."""
 
     def __init__(self, keys: Tensor, values: Tensor) -> None:
@@ -29,7 +29,7 @@ class Gathered(DynamicLayer):  # type: ignore[misc]
         return self.keys, self.values
 
 
-class Crossed(DynamicLayer):  # type: ignore[misc]
+class Crossed(DynamicLayer):  # type: ignore[misc]  # mypy skips transformers
     """Keys and values ``[rows, heads, S, d]`` of encoded sources, to which nothing is added."""
 
     def __init__(self, keys: Tensor, values: Tensor) -> None:
@@ -38,7 +38,7 @@ class Crossed(DynamicLayer):  # type: ignore[misc]
         self.keys, self.values = keys, values
 
 
-class Carried(LinearAttentionLayer):  # type: ignore[misc]
+class Carried(LinearAttentionLayer):  # type: ignore[misc]  # mypy skips transformers
     """The states of a recurrent layer after the tokens so far, ``[rows, ...]``, as `carried_parts` gives them."""
 
     def __init__(self, like: LinearAttentionLayer, parts: list[Tensor]) -> None:

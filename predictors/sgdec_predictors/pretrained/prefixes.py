@@ -110,7 +110,7 @@ class Prefixes(ABC):
     def attention(self, prefixes: Sequence[Prefix]) -> list[Tensor]:
         """For each prefix the attention ``[S]`` at the prediction of its next token."""
         self._require_read(prefixes)
-        return [prefix.read.attention for prefix in prefixes]  # type: ignore[union-attr, misc]
+        return [prefix.read.attention for prefix in prefixes]  # type: ignore[union-attr, misc]  # now it is read
 
     @property
     @abstractmethod
@@ -200,7 +200,7 @@ class Prefixes(ABC):
             kept = [part.view(*shape, *part.shape[1:]).transpose(1, 2) for part in self._past.get(slots)]
         carried: list[Tensor] = []
         if self._recurrent:
-            carried = list(self._carried.get([prefix.carried for prefix in prefixes]))  # type: ignore[misc]
+            carried = list(self._carried.get([prefix.carried for prefix in prefixes]))  # type: ignore[misc]  # all read
         cache = DynamicCache()
         recurrent = iter(self._recurrent)
         for kind in self._kinds:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from codecs import utf_8_decode
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 
 import numpy as np
@@ -261,5 +261,5 @@ def two(some: Two, more: Two) -> Two:
     return some if len(some) == 2 or some == more else tuple(dict.fromkeys((*some, *more)))[:2]
 
 
-def as_ints(tokens: object) -> Ints:
-    return np.array(sorted(tokens), np.int64)  # type: ignore[call-overload]
+def as_ints(tokens: Iterable[int]) -> Ints:
+    return np.array(sorted(tokens), np.int64)

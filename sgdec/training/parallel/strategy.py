@@ -79,7 +79,7 @@ class Strategy:
         for batch in batches:
             self.current = batch
             loss = self.loss(batch) / total
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             losses.append(loss.detach())
         return losses
 

@@ -53,20 +53,18 @@ class Transfers:
         if to == self.group.rank:
             self._own.append(x)
         else:
-            self._starts.append(_Send.apply(x.to(self.dtype), self, to))  # type: ignore[no-untyped-call]
+            self._starts.append(_applied(_Send, x.to(self.dtype), self, to))
 
     def receive(self, shape: Sequence[int], source: int) -> Tensor:
         """The next tensor from rank ``source``, which has this shape."""
         if source == self.group.rank:
             return self._own.popleft()
-        received: Tensor = _Receive.apply(self._anchor, self, tuple(shape), source)  # type: ignore[no-untyped-call]
-        return received
+        return _applied(_Receive, self._anchor, self, tuple(shape), source)
 
     def broadcast(self, x: Tensor | None, shape: Sequence[int], root: int) -> Tensor:
         """The root's x, of this shape, on every rank."""
         own = self._anchor if x is None else x.to(self.dtype)
-        everywhere: Tensor = _Broadcast.apply(own, self, tuple(shape), root)  # type: ignore[no-untyped-call]
-        return everywhere
+        return _applied(_Broadcast, own, self, tuple(shape), root)
 
     def sum(self, x: Tensor, purpose: str) -> Tensor:
         """The sum of all ranks' x, on every rank. Every rank must compute *the same* result from it.
@@ -74,8 +72,7 @@ class Transfers:
         The result counts once, not once per rank. So its derivative with respect to the sum, which every rank
         computes itself, is also its derivative with respect to the rank's own x.
         """
-        total: Tensor = _Sum.apply(x, self, purpose)  # type: ignore[no-untyped-call]
-        return total
+        return _applied(_Sum, x, self, purpose)
 
     def largest(self, x: Tensor, purpose: str) -> Tensor:
         """The elementwise maximum of all ranks' x, without gradient."""
@@ -102,6 +99,11 @@ class Transfers:
     def take(self, shape: Sequence[int], source: int, dtype: torch.dtype) -> Tensor:
         """Wait for the next tensor from a rank."""
         return self.group.recv(torch.empty(shape, dtype=dtype, device=self.group.device), source)
+
+
+def _applied(function: type[torch.autograd.Function], x: Tensor, transfers: Transfers, *others: object) -> Tensor:
+    result: Tensor = function.apply(x, transfers, *others)
+    return result
 
 
 class _Send(torch.autograd.Function):

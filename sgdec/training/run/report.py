@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,7 +27,8 @@ class Report:
 
         self.run = run
         self.rows = [row for row in read_metrics(run / METRICS) if row["step"] <= step]
-        _leave_to_writers()
+        if not isinstance(threading.excepthook, _LeavesToWriters):
+            threading.excepthook = _LeavesToWriters(threading.excepthook)
         try:
             run.mkdir(parents=True, exist_ok=True)
             write_whole(run / METRICS, "".join(map(_line, self.rows)))
@@ -65,18 +67,18 @@ class Silence(Report):
         """Does nothing."""
 
 
-def _leave_to_writers() -> None:
-    """Stop TensorBoard's threads from printing their exceptions: the next write raises and reports them."""
-    others = threading.excepthook
-    if getattr(others, "leaves_to_writers", False):
-        return
+class _LeavesToWriters:
+    """A hook that stops TensorBoard's threads from printing their exceptions: the next write raises and reports them.
 
-    def tell(raised: threading.ExceptHookArgs) -> None:
+    ``others`` gets all other exceptions of threads.
+    """
+
+    def __init__(self, others: Callable[[threading.ExceptHookArgs], object]) -> None:
+        self._others = others
+
+    def __call__(self, raised: threading.ExceptHookArgs) -> None:
         if getattr(raised.thread, "exception", None) is not raised.exc_value:
-            others(raised)
-
-    tell.leaves_to_writers = True  # type: ignore[attr-defined]
-    threading.excepthook = tell
+            self._others(raised)
 
 
 def read_metrics(file: Path) -> list[Row]:
