@@ -24,7 +24,7 @@ PAGE = ROOT / "docs" / "explanation" / "architecture.md"
 BLOCK = re.compile(r"(?<=^```text\n)sgdec.*?(?=^```)", re.DOTALL | re.MULTILINE)
 """The drawing in the page: the only block whose first line is the name of a package."""
 CORE = "sgdec.search"
-ABOVE, BELOW = "sgdec (library)", "sgdec (protocol)"
+ABOVE, BELOW = "(library)", "(protocol)"
 """The modules at the top of ``sgdec`` that `CORE` does not import, and those that it does, others included."""
 
 

@@ -51,4 +51,4 @@ def test_imports_count_wherever_they_are_in_a_file(rooms: ModuleType) -> None:
     assert "sgdec.context" in found["sgdec.protocol"]  # for its type
     assert "sgdec.checkpoints.loading" in found["sgdec_predictors.nmt"]  # inside a function
     assert "sgdec.search.node" in found["sgdec_decoders.beam"]  # from sgdec import Node
-    assert rooms.between_rooms(found)["sgdec_predictors", "sgdec.text"]
+    assert rooms.between_rooms(found)["sgdec_predictors", "sgdec.checkpoints"]
