@@ -19,7 +19,7 @@ import torch
 
 from sgdec.models.base import LanguageModel, Model, ModelContext
 from sgdec.plugins.host import Host
-from sgdec.training.data.batch import Batch, make_batch
+from sgdec.training.data.batch import TrainingBatch, make_batch
 from sgdec.training.validation import batch_nll
 
 SHAPES = ((8, 12, 14), (16, 10, 9), (5, 30, 28), (32, 7, 8), (12, 15, 15))
@@ -52,13 +52,13 @@ def main() -> None:
     print(f"plain / compiled: {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
 
 
-def random_batch(examples: int, sources: int, targets: int, *, source: bool) -> Batch:
+def random_batch(examples: int, sources: int, targets: int, *, source: bool) -> TrainingBatch:
     draw = torch.Generator().manual_seed(examples)
     sides = [torch.randint(3, VOCABULARY, (examples, n), generator=draw).tolist() for n in (targets, sources)]
     return make_batch(list(range(examples)), *sides[: 1 + source])
 
 
-def timed(model: Model, batch: Batch) -> tuple[float, float]:
+def timed(model: Model, batch: TrainingBatch) -> tuple[float, float]:
     """Loss and seconds, with equal draws of dropout."""
     model.zero_grad()
     torch.manual_seed(1)

@@ -33,7 +33,7 @@ from sgdec.context import EOS
 from sgdec.corpus.engine import Done, Engine, Event, Job, Limits, Task
 from sgdec.corpus.manifest import Manifest, read_manifest
 from sgdec.corpus.merging import merge
-from sgdec.corpus.starter import Progress
+from sgdec.corpus.starter import CorpusProgress
 from sgdec.corpus.starting import Plan, start
 from sgdec.corpus.stores import FolderStore
 from sgdec.protocol import Candidates, State
@@ -144,7 +144,7 @@ def lines(given: argparse.Namespace) -> None:
         write_input(input, given.lines)
         memory: dict[float, float] = {}
 
-        def shown(manifest: Manifest, progress: Progress) -> None:
+        def shown(manifest: Manifest, progress: CorpusProgress) -> None:
             for share in (0.1, 0.5):
                 if progress.lines >= share * manifest.lines:
                     memory.setdefault(share, resident())

@@ -21,7 +21,7 @@ from sgdec.corpus.engine import Receipt, Task
 from sgdec.corpus.leases import Leases, chunks_in
 from sgdec.corpus.manifest import Chunk, ChunkTable, Input, Manifest, read_manifest, survey, write_manifest
 from sgdec.corpus.merging import merge
-from sgdec.corpus.results import Result, publish_result
+from sgdec.corpus.results import ChunkResult, publish_result
 from sgdec.corpus.stores import FolderStore
 
 
@@ -150,7 +150,7 @@ def _merge_of_small(place: Path, chunks: int) -> float:
 
 def _published(store: FolderStore, manifest: Manifest, chunk: int, rows: bytes) -> Receipt:
     ids = lines_of(manifest, Task(chunk))
-    receipt = publish_result(store, Task(chunk), Result(len(ids), rows, run=manifest.run, id=ids.start))
+    receipt = publish_result(store, Task(chunk), ChunkResult(len(ids), rows, run=manifest.run, id=ids.start))
     assert receipt is not None
     return receipt
 

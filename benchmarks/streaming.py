@@ -77,7 +77,7 @@ def write_corpus(folder: Path, paths: tuple[str, str], lines: int) -> list[str]:
 
 def measure(given: argparse.Namespace) -> None:
     from sgdec.text.vocabulary import load_vocabulary
-    from sgdec.training.data.reading import Limits
+    from sgdec.training.data.reading import LengthLimits
     from sgdec.training.data.stream import open_text
     from sgdec.training.log import QUIET
 
@@ -87,7 +87,7 @@ def measure(given: argparse.Namespace) -> None:
         [given.source, given.target],
         vocabulary,
         vocabulary,
-        Limits(250),
+        LengthLimits(250),
         run=Path(given.folder) / "run",
         shard_tokens=0 if given.measure == "memory" else given.shard_tokens,
         log=QUIET,

@@ -23,7 +23,7 @@ import torch
 from fuzz.case import CORPUS
 from sgdec.cli.main import main
 from sgdec.demo.corpus import english, german
-from sgdec.io.nplm import Layer, NplmFile, write_nplm
+from sgdec.io.nplm import NplmFile, StoredLayer, write_nplm
 from sgdec.text.lines import ZSTD
 from sgdec.text.sentencepiece import train_vocabulary
 from sgdec.text.vocabulary import train
@@ -92,7 +92,10 @@ def language_models() -> None:
     write("words.map", "<unk> 0\n<s> 1\n</s> 2\n3 3\n4 4\n5 5\n")
     rng = np.random.default_rng(1)
     words = ["<unk>", "<s>", "</s>", "3", "4", "5", "6"]
-    hidden = [Layer(rng.normal(size=(3, 4)), rng.normal(size=3)), Layer(rng.normal(size=(2, 3)), rng.normal(size=2))]
+    hidden = [
+        StoredLayer(rng.normal(size=(3, 4)), rng.normal(size=3)),
+        StoredLayer(rng.normal(size=(2, 3)), rng.normal(size=2)),
+    ]
     model = NplmFile(
         3, "tanh", words, words, rng.normal(size=(7, 2)), hidden, rng.normal(size=(7, 2)), rng.normal(size=7)
     )

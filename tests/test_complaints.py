@@ -22,7 +22,7 @@ from sgdec.plugins.options import configure, describe, parameters
 from sgdec.settings import Settings
 from sgdec.trace.lines import SCHEMA
 from sgdec.training.config import TrainConfig
-from sgdec.training.run.progress import Progress
+from sgdec.training.run.progress import TrainingProgress
 
 PYDANTICS = re.compile(
     r"\binput|\bvalid\b|\bfield\b|permitted|unable to|\binstance of|dictionary|greater than|less than|string should|"
@@ -88,16 +88,16 @@ def test_settings_of_training() -> None:
 
 def test_the_progress_of_a_run(tmp_path: Path) -> None:
     file = tmp_path / "progress.json"
-    for name in [field.name for field in fields(Progress)] + ["more"]:
+    for name in [field.name for field in fields(TrainingProgress)] + ["more"]:
         for value in (None, "x", -1, 2.5, 2**70, ["x"], [-1], {}):
             write_json(file, {name: value})
             try:
-                Progress.read(file)
+                TrainingProgress.read(file)
             except SgdecError as error:
                 assert not PYDANTICS.search(str(error).replace(str(file), "")), error
     write_json(file, {"step": "x"})
     with pytest.raises(SgdecError, match=r"progress\.json: step should be an integer\. It is damaged, or another"):
-        Progress.read(file)
+        TrainingProgress.read(file)
 
 
 def errors_of(schema: TypeAdapter[Any], value: Any) -> list[ErrorDetails]:

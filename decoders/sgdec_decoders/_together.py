@@ -31,7 +31,7 @@ from sgdec_decoders._streaming import number_to_begin
 from sgdec_decoders._told import Told
 
 
-class Links(NamedTuple):
+class BackPointers(NamedTuple):
     """The last tokens of all n hypotheses that got into a beam in one step; views, which give single numbers fast."""
 
     previous: memoryview
@@ -41,11 +41,11 @@ class Links(NamedTuple):
     """``[n * K]``: unweighted scores by predictor."""
 
     @classmethod
-    def of(cls, previous: Ints, token: Ints, scores: Floats) -> Links:
+    def of(cls, previous: Ints, token: Ints, scores: Floats) -> BackPointers:
         return cls(previous.data, token.data, scores.ravel().data)
 
 
-class Ended(NamedTuple):
+class EndedHypothesis(NamedTuple):
     """A finished hypothesis that is remembered."""
 
     rank: float
@@ -67,13 +67,13 @@ class Together:
         self._rows: HypothesisRows | None = None
         nothing = np.zeros(0, np.int64)
         self._beams = Beams(np.zeros((4, 0), np.int64), np.zeros((2, 0)))
-        self._links: deque[Links] = deque()
+        self._links: deque[BackPointers] = deque()
         """The links of the latest steps, as far back as a sentence in flight began."""
         self._steps = 0
         """The number of steps so far."""
         # By sentence in flight:
         self.spaces: list[SearchSpace] = []
-        self._finished = Finished(prune_final, self._tokens)
+        self._finished = FinishedLists(prune_final, self._tokens)
         self._told = Told(options)
         self._traced = False
         """Whether one of them is traced."""
@@ -130,7 +130,7 @@ class Together:
 
         made = child >= 0  # the others were finished before, and keep their links
         children = children.at(child[made])
-        self._links.append(Links.of(beams.trail[made], children.token, children.ledger))
+        self._links.append(BackPointers.of(beams.trail[made], children.token, children.ledger))
         self._steps += 1
         beams.trail[made] = np.arange(len(children.token))
         if self._traced:
@@ -241,7 +241,7 @@ class Together:
         rows.keep(np.flatnonzero(promising))
         self._beams = beams.where(promising)
 
-    def _path(self, sentence: int, ended: Ended) -> list[Step]:
+    def _path(self, sentence: int, ended: EndedHypothesis) -> list[Step]:
         """The steps of a finished hypothesis, read along the back-pointers from its end."""
         first = int(self._began[sentence]) - self._steps  # the index of the links of the first token, from the end
         steps: list[Step] = []
@@ -253,7 +253,7 @@ class Together:
             place = previous[place]
         return steps[::-1]
 
-    def _tokens(self, sentence: int, ended: Ended) -> list[int]:
+    def _tokens(self, sentence: int, ended: EndedHypothesis) -> list[int]:
         """Without ``</s>``."""
         return [token for token, _ in self._path(sentence, ended)[:-1]]
 
@@ -284,12 +284,12 @@ class Together:
         return results
 
 
-class Finished:
+class FinishedLists:
     """The finished hypotheses that have left the beams, the n-best of each sentence, best rank score first."""
 
-    def __init__(self, prune_final: float, tokens_of: Callable[[int, Ended], Sequence[int]]) -> None:
+    def __init__(self, prune_final: float, tokens_of: Callable[[int, EndedHypothesis], Sequence[int]]) -> None:
         """``tokens_of``: the tokens of a hypothesis, without ``</s>``, from its sentence's place and from itself."""
-        self.lists: list[list[Ended]] = []
+        self.lists: list[list[EndedHypothesis]] = []
         self._spaces: list[SearchSpace] = []
         self._tokens_of = tokens_of
         self._width = prune_final
@@ -331,7 +331,7 @@ class Finished:
             return
         finished = beams.where(which)
         columns = (finished.rank, finished.total, finished.length, finished.trail)
-        ended = map(Ended, *(column.tolist() for column in columns))
+        ended = map(EndedHypothesis, *(column.tolist() for column in columns))
         for sentence, found in groupby(zip(finished.sentence.tolist(), ended, strict=True), itemgetter(0)):
             new, known = [hypothesis for _, hypothesis in found], self.lists[sentence]
             former, latter = (new, known) if first else (known, new)
@@ -360,7 +360,7 @@ def _heads(sentence: Ints) -> Ints:
     return heads
 
 
-def _hypothesis(ended: Ended, path: Sequence[Step], weights: tuple[float | None, ...]) -> Hypothesis:
+def _hypothesis(ended: EndedHypothesis, path: Sequence[Step], weights: tuple[float | None, ...]) -> Hypothesis:
     tokens, ledger = zip(*path, strict=True)
     return Hypothesis(tokens[:-1], ended.total, ended.rank, ledger, (weights,) * ended.length)
 

@@ -24,11 +24,11 @@ from sgdec.arcs import DEAD, Automata, Automaton
 from sgdec.arrays import Ints
 from sgdec.files import Lattice, LatticeError, read_lattices, require_ends
 from sgdec.protocol import FORBIDDEN, Arcs, Candidates, Listed, SparseRow, Steps
-from sgdec_predictors.automata.walkable import ENDED, WalkableLattice, Ways, walkable
+from sgdec_predictors.automata.walkable import ENDED, WalkableLattice, WalkableWays, walkable
 
 MANY = 32
 """At least this many rows are gathered as arrays; fewer are looked up one by one."""
-NOWHERE = Ways([], [], [])
+NOWHERE = WalkableWays([], [], [])
 NO_ROW = SparseRow([], [])
 """After ``</s>`` and off the lattice nothing can follow."""
 
@@ -119,7 +119,7 @@ class FstPredictor(BatchPredictor):
         """The numbers of the states in their lattices; None after the end and off the lattice."""
         return [None if state < 0 else str(state - self._lattices.find(state)[1]) for state in states]
 
-    def _ways(self, state: int) -> Ways:
+    def _ways(self, state: int) -> WalkableWays:
         if state < 0:
             return NOWHERE
         lattice, start = self._lattices.find(state)

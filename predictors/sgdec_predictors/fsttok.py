@@ -48,8 +48,8 @@ from sgdec import EOS, BatchPredictor, Context, Scores, SgdecError, Source, Usag
 from sgdec.files import LatticeError
 from sgdec.protocol import FORBIDDEN, Candidates, SparseRow, State, ability
 from sgdec_predictors.automata.semirings import LOG, TROPICAL, times
-from sgdec_predictors.wrapping.inner_tokens import Inner, Spelling, Translator
-from sgdec_predictors.wrapping.transducer import Arc, Machine, Ways
+from sgdec_predictors.wrapping.inner_tokens import Inner, InnerPrefix, Translator
+from sgdec_predictors.wrapping.transducer import Machine, TransducerArc, TransducerWays
 
 NOTHING: frozenset[int] = frozenset()
 WIDE = 256
@@ -61,14 +61,14 @@ class Pair(NamedTuple):
 
     state: int
     """A state of the transducer."""
-    inner: Spelling
+    inner: InnerPrefix
     score: float
     """The score relative to that of the prefix."""
     barred: frozenset[int] = NOTHING
     """Tokens that must not follow: failure arcs were taken past arcs that read them."""
 
 
-class Prefix:
+class TokenisedPrefix:
     """One prefix of decoder tokens."""
 
     __slots__ = ("pairs", "reach")
@@ -140,21 +140,21 @@ class FstTok(Translator):
         if self._key_of:
             self.state_key = self._state_key
 
-    def inner_states(self, states: Sequence[Prefix]) -> list[State]:
+    def inner_states(self, states: Sequence[TokenisedPrefix]) -> list[State]:
         """Those of all pairs, prefix after prefix; an empty prefix has one pair."""
         return self._inner.states(pair.inner for prefix in states for pair in prefix.pairs)
 
-    def initialize_batch(self, sources: Sequence[Source]) -> list[Prefix]:
-        return [Prefix([Pair(self._machine.start, empty, 0.0)]) for empty in self._inner.begin(sources)]
+    def initialize_batch(self, sources: Sequence[Source]) -> list[TokenisedPrefix]:
+        return [TokenisedPrefix([Pair(self._machine.start, empty, 0.0)]) for empty in self._inner.begin(sources)]
 
     def predict_batch(
-        self, states: Sequence[Prefix], candidates: Sequence[Candidates | None] | None = None
+        self, states: Sequence[TokenisedPrefix], candidates: Sequence[Candidates | None] | None = None
     ) -> Scores:
         wanted = candidates if candidates is not None else [None] * len(states)
         self._look_ahead(states, wanted)
         return Scores(rows=[self._row(prefix, tokens) for prefix, tokens in zip(states, wanted, strict=True)])
 
-    def consume_batch(self, states: Sequence[Prefix], tokens: Sequence[int]) -> list[Prefix]:
+    def consume_batch(self, states: Sequence[TokenisedPrefix], tokens: Sequence[int]) -> list[TokenisedPrefix]:
         self._look_ahead(states, [(token,) for token in tokens])
         after = [self._after(prefix, token) for prefix, token in zip(states, tokens, strict=True)]
         return [self._settled(pairs) for pairs in self._merged(after)]
@@ -170,12 +170,12 @@ class FstTok(Translator):
             )
         return "; ".join(filter(None, texts)) or None
 
-    def _best_remaining(self, states: Sequence[Prefix]) -> list[float]:
+    def _best_remaining(self, states: Sequence[TokenisedPrefix]) -> list[float]:
         """The best pair, if both the transducer and the inner predictor continue with their best scores."""
         bounds = self._bounds(states, "best_remaining", self._machine.best)
         return [max(found, default=FORBIDDEN) for found in bounds]
 
-    def _best_sum(self, states: Sequence[Prefix]) -> list[float]:
+    def _best_sum(self, states: Sequence[TokenisedPrefix]) -> list[float]:
         """The log of the probability of all that can be written after the pairs; an output is a part of it."""
         pairs = [pair for prefix in states for pair in prefix.pairs]
         first = {pair.state: self._machine.first_outputs(pair.state) for pair in pairs}
@@ -198,18 +198,18 @@ class FstTok(Translator):
                 "probabilities."
             )
 
-    def _worst_remaining(self, states: Sequence[Prefix]) -> list[float]:
+    def _worst_remaining(self, states: Sequence[TokenisedPrefix]) -> list[float]:
         """Every continuation is scored by at least one of the pairs."""
         bounds = self._bounds(states, "worst_remaining", self._machine.worst)
         return [min(found, default=-FORBIDDEN) for found in bounds]
 
-    def _state_key(self, states: Sequence[Prefix]) -> list[Hashable]:
+    def _state_key(self, states: Sequence[TokenisedPrefix]) -> list[Hashable]:
         """Pairs with equal futures and equal scores."""
         assert self._key_of is not None
         keys = iter(self._key_of(self.inner_states(states)))
         return [frozenset((pair.state, next(keys), pair.score) for pair in prefix.pairs) for prefix in states]
 
-    def _bounds(self, states: Sequence[Prefix], name: str, machine: dict[int, float]) -> list[list[float]]:
+    def _bounds(self, states: Sequence[TokenisedPrefix], name: str, machine: dict[int, float]) -> list[list[float]]:
         method = ability(self.inner, name)
         inner: Iterator[float] | None = None
         if method is not None:
@@ -219,10 +219,10 @@ class FstTok(Translator):
             for prefix in states
         ]
 
-    def _look_ahead(self, prefixes: Sequence[Prefix], wanted: Sequence[Candidates | None]) -> None:
+    def _look_ahead(self, prefixes: Sequence[TokenisedPrefix], wanted: Sequence[Candidates | None]) -> None:
         """Follows input epsilons, then computes the inner scores that the wanted tokens need."""
         layers = {prefix: prefix.pairs for prefix in prefixes if prefix.reach is None}
-        found: dict[Prefix, list[Pair]] = {prefix: [] for prefix in layers}
+        found: dict[TokenisedPrefix, list[Pair]] = {prefix: [] for prefix in layers}
         while any(layers.values()):
             self._inner.know(
                 (pair.inner, arc.output)
@@ -244,7 +244,7 @@ class FstTok(Translator):
 
     def _next_layer(self, layer: Sequence[Pair]) -> list[Pair]:
         """Follows one more input epsilon; paths that meet are combined."""
-        met: dict[tuple[int, Spelling, frozenset[int]], list[float]] = {}
+        met: dict[tuple[int, InnerPrefix, frozenset[int]], list[float]] = {}
         for pair in layer:
             ways = self._machine[pair.state]
             past = pair.barred.union(ways.arcs) if ways.otherwise else NOTHING
@@ -255,18 +255,18 @@ class FstTok(Translator):
                         met.setdefault((arc.target, _spelled(pair, arc), barred), []).append(score)
         return [Pair(state, inner, self._plus(scores), barred) for (state, inner, barred), scores in met.items()]
 
-    def _outputs(self, pair: Pair, ways: Ways, tokens: Candidates | None) -> list[int]:
+    def _outputs(self, pair: Pair, ways: TransducerWays, tokens: Candidates | None) -> list[int]:
         """The outputs of arcs that read one of these tokens; a single output is enough if the inner row is full."""
         if tokens is None and not self._inner.on_demand:
             return [EOS] if ways.writing else []
         return [arc.output for token in _allowed(ways.writing, tokens, pair) for arc in ways.writing[token]]
 
-    def _reached(self, prefix: Prefix) -> Iterator[tuple[Pair, Ways]]:
+    def _reached(self, prefix: TokenisedPrefix) -> Iterator[tuple[Pair, TransducerWays]]:
         assert prefix.reach is not None
         for pair in prefix.reach:
             yield pair, self._machine[pair.state]
 
-    def _row(self, prefix: Prefix, tokens: Candidates | None) -> SparseRow:
+    def _row(self, prefix: TokenisedPrefix, tokens: Candidates | None) -> SparseRow:
         if tokens is None and sum(len(ways.arcs) for _, ways in self._reached(prefix)) > WIDE:
             return self._wide_row(prefix)
         found: dict[int, float] = {}
@@ -279,7 +279,7 @@ class FstTok(Translator):
         order = sorted(token for token, score in found.items() if score != FORBIDDEN)
         return SparseRow(order, [found[token] for token in order])
 
-    def _wide_row(self, prefix: Prefix) -> SparseRow:
+    def _wide_row(self, prefix: TokenisedPrefix) -> SparseRow:
         """The same for all tokens, in arrays."""
         tokens, scores = [], []
         for pair, _ in self._reached(prefix):
@@ -299,9 +299,9 @@ class FstTok(Translator):
         distinct: Any = every[firsts]
         return SparseRow(distinct, self._reduce(np.concatenate(scores)[order], firsts))
 
-    def _after(self, prefix: Prefix, token: int) -> list[Pair]:
+    def _after(self, prefix: TokenisedPrefix, token: int) -> list[Pair]:
         """The pairs after one more token, scored relative to the prefix before it."""
-        met: dict[tuple[int, Spelling], list[float]] = {}
+        met: dict[tuple[int, InnerPrefix], list[float]] = {}
         for pair, ways in self._reached(prefix):
             for arc in ways.arcs.get(token, ()) if token not in pair.barred else ():
                 score = _along(pair, arc)
@@ -324,16 +324,16 @@ class FstTok(Translator):
             rows[i] = [same[0]._replace(score=self._plus([pair.score for pair in same])) for same in met.values()]
         return rows
 
-    def _settled(self, pairs: list[Pair]) -> Prefix:
+    def _settled(self, pairs: list[Pair]) -> TokenisedPrefix:
         """Makes scores relative to the combined score of all pairs; keeps the best ``max_states`` pairs."""
         self._consumed += 1
         if not pairs:
-            return Prefix(())
+            return TokenisedPrefix(())
         total = self._plus([pair.score for pair in pairs])
         if self._max_states and len(pairs) > self._max_states:
             self._pruned += 1
             pairs = sorted(pairs, key=_score, reverse=True)[: self._max_states]  # stable
-        return Prefix([pair._replace(score=pair.score - total) for pair in pairs])
+        return TokenisedPrefix([pair._replace(score=pair.score - total) for pair in pairs])
 
 
 _score: Callable[[Pair], float] = attrgetter("score")
@@ -351,12 +351,12 @@ def _allowed(arcs: Mapping[int, Any], tokens: Candidates | None, pair: Pair) -> 
     return [token for token in found if token not in pair.barred] if pair.barred else found
 
 
-def _along(pair: Pair, arc: Arc) -> float:
+def _along(pair: Pair, arc: TransducerArc) -> float:
     """The score of the pair's paths with one more arc."""
     return pair.score + arc.score + (pair.inner.score(arc.output) if arc.output >= 0 else 0.0)
 
 
-def _spelled(pair: Pair, arc: Arc) -> Spelling:
+def _spelled(pair: Pair, arc: TransducerArc) -> InnerPrefix:
     return pair.inner.then(arc.output) if arc.output >= 0 else pair.inner
 
 

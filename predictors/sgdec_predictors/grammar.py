@@ -24,7 +24,7 @@ from sgdec import BatchPredictor, Context, Scores, SgdecError, Source
 from sgdec.protocol import FORBIDDEN, Candidates
 from sgdec.scores import SparseScores
 from sgdec_predictors.texts.grammars import Grammar, Kind, Whitespace, read_grammar
-from sgdec_predictors.texts.matchers import Language, Prefix, Tokens
+from sgdec_predictors.texts.matchers import Language, MatchedPrefix, Tokens
 from sgdec_predictors.texts.spelling import Spelling
 
 
@@ -74,12 +74,12 @@ class GrammarPredictor(BatchPredictor):
         except SgdecError as error:
             raise SgdecError(f"grammar: {error}") from None
 
-    def initialize_batch(self, sources: Sequence[Source]) -> list[Prefix]:
+    def initialize_batch(self, sources: Sequence[Source]) -> list[MatchedPrefix]:
         """Raises SgdecError if the grammar of a sentence cannot be used."""
         return [self._shared or self._language_of(source).empty for source in sources]
 
     def predict_batch(
-        self, states: Sequence[Prefix], candidates: Sequence[Candidates | None] | None = None
+        self, states: Sequence[MatchedPrefix], candidates: Sequence[Candidates | None] | None = None
     ) -> Scores:
         """Raises SgdecError if llguidance's limits are exceeded."""
         try:
@@ -87,17 +87,17 @@ class GrammarPredictor(BatchPredictor):
         except SgdecError as error:
             raise SgdecError(f"grammar: {error}") from None
 
-    def consume_batch(self, states: Sequence[Prefix], tokens: Sequence[int]) -> list[Prefix]:
+    def consume_batch(self, states: Sequence[MatchedPrefix], tokens: Sequence[int]) -> list[MatchedPrefix]:
         return [state.then(token) for state, token in zip(states, tokens, strict=True)]
 
-    def best_remaining(self, states: Sequence[Prefix]) -> list[float]:
+    def best_remaining(self, states: Sequence[MatchedPrefix]) -> list[float]:
         """0; -inf if a token of the prefix has no text."""
         return [FORBIDDEN if state.text is None else 0.0 for state in states]
 
-    def worst_remaining(self, states: Sequence[Prefix]) -> list[float]:
+    def worst_remaining(self, states: Sequence[MatchedPrefix]) -> list[float]:
         return [-FORBIDDEN if state.text is None else 0.0 for state in states]
 
-    def state_key(self, states: Sequence[Prefix]) -> list[Hashable]:
+    def state_key(self, states: Sequence[MatchedPrefix]) -> list[Hashable]:
         """The text, the state of the spelling after it, and the grammar, which can be of one sentence."""
         return [state.key for state in states]
 

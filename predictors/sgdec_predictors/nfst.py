@@ -23,9 +23,9 @@ import sgdec
 from sgdec import EOS, BatchPredictor, Context, SgdecError, Source
 from sgdec.files import LatticeError, read_lattice, require_ends
 from sgdec.protocol import FORBIDDEN
-from sgdec_predictors.automata.networks import Arc, Network, Paths, refuse_unfit
+from sgdec_predictors.automata.networks import Network, NetworkArc, Paths, refuse_unfit
 from sgdec_predictors.automata.semirings import LOG, TROPICAL, Semiring, Ways, distances_to_end
-from sgdec_predictors.automata.subsets import Prefixes, State, SubsetPredictor
+from sgdec_predictors.automata.subsets import State, SubsetPredictor, SubsetPrefixes
 
 MOST_NAMED = 5
 """States of a prefix that its label in a trace names."""
@@ -64,7 +64,7 @@ class NfstPredictor(SubsetPredictor):
         self._vocab_size = context.vocab_size if context else None
         self._shared = None if "{id}" in path else self._load(path, "")
 
-    def open(self, source: Source) -> Prefixes:
+    def open(self, source: Source) -> SubsetPrefixes:
         """Raises SgdecError if a lattice cannot be read or used."""
         if self._shared is not None:
             return self._shared.afresh()
@@ -74,13 +74,13 @@ class NfstPredictor(SubsetPredictor):
         """The numbers of the lattice's states after the prefix, at most `MOST_NAMED`; None = there is none."""
         return [_numbers([node for node, _ in subset]) if subset else None for _, subset in states]
 
-    def _load(self, path: str, sentence: str) -> Prefixes:
+    def _load(self, path: str, sentence: str) -> SubsetPrefixes:
         try:
             lattice = read_lattice(path)
             require_ends(lattice, path)
             network = Network.of(lattice, self._use_weights)
             refuse_unfit(network, path, self._semiring, self._vocab_size)
-            return Prefixes(_Automaton(network, self._semiring), path, self._semiring, self._normalize)
+            return SubsetPrefixes(_Automaton(network, self._semiring), path, self._semiring, self._normalize)
         except LatticeError as error:
             way_out = error.way_out or (
                 "Expected one lattice for each input line (--nfst.path)."
@@ -102,7 +102,7 @@ class _Automaton:
         self._network = network
         self._semiring = semiring
 
-    def arcs(self, node: int) -> list[Arc]:
+    def arcs(self, node: int) -> list[NetworkArc]:
         return self._network.arcs[node]
 
     def silent(self, node: int) -> Ways[int]:

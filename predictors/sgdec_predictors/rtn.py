@@ -28,9 +28,9 @@ import sgdec
 from sgdec import BatchPredictor, Context, SgdecError, Source
 from sgdec.files import LatticeError, read_lattice, read_lines, whole_number
 from sgdec.protocol import FORBIDDEN
-from sgdec_predictors.automata.networks import Arc, Exit, Network, Paths, refuse_unfit
+from sgdec_predictors.automata.networks import Exit, Network, NetworkArc, Paths, refuse_unfit
 from sgdec_predictors.automata.semirings import TROPICAL, Ways, times
-from sgdec_predictors.automata.subsets import Prefixes, SubsetPredictor
+from sgdec_predictors.automata.subsets import SubsetPredictor, SubsetPrefixes
 
 NONTERMINALS = range(1_000_000_000, 2_000_000_000)
 """The labels that are calls."""
@@ -83,7 +83,7 @@ class RtnPredictor(SubsetPredictor):
         if not self._folder.is_dir():
             raise SgdecError(f"rtn: {path}: no such folder. Give --rtn.path the folder with 1.fst, 2.fst, ...")
 
-    def open(self, source: Source) -> Prefixes:
+    def open(self, source: Source) -> SubsetPrefixes:
         """Raises SgdecError if networks cannot be read or used, or call themselves."""
         root = _root_file(self._folder, source.id)
         networks = self._read_networks(root, source.id)
@@ -93,7 +93,7 @@ class RtnPredictor(SubsetPredictor):
             with _naming(path, source.id):
                 refuse_unfit(network, str(path), TROPICAL, self._vocab_size, expansion.callees())
         with _naming(root, source.id):
-            return Prefixes(expansion, str(root), TROPICAL, self._normalize)
+            return SubsetPrefixes(expansion, str(root), TROPICAL, self._normalize)
 
     def _read_networks(self, root: Path, sentence: int) -> dict[int, Network]:
         """The networks by label, each after those that it calls, the root last."""
@@ -141,10 +141,11 @@ class _Expansion:
         label, root = list(networks.items())[-1]
         self.start: Stack = ((label, root.start),)
 
-    def arcs(self, node: Stack) -> list[Arc]:
+    def arcs(self, node: Stack) -> list[NetworkArc]:
         (name, state), *left = node
         return [
-            Arc(label, score, ((name, target), *left)) for label, score, target in self._networks[name].arcs[state]
+            NetworkArc(label, score, ((name, target), *left))
+            for label, score, target in self._networks[name].arcs[state]
         ]
 
     def silent(self, node: Stack) -> Ways[Stack]:

@@ -26,16 +26,16 @@ import sgdec
 from sgdec import EOS, UNK, BatchPredictor, Scores, SgdecError, Source
 from sgdec.files import read_lines, whole_number
 from sgdec.protocol import Candidates, SparseRow, State, ability
-from sgdec_predictors.wrapping.inner_tokens import Inner, Spelling, Translator
+from sgdec_predictors.wrapping.inner_tokens import Inner, InnerPrefix, Translator
 
 Spelled = tuple[int, ...]
 """The characters of a word."""
 
 
-class Prefix(NamedTuple):
+class SpelledPrefix(NamedTuple):
     """One prefix of characters."""
 
-    words: Spelling
+    words: InnerPrefix
     """The words that are complete."""
     begun: Spelled
     """The characters since the last boundary."""
@@ -79,14 +79,14 @@ class Word2Char(Translator):
         if self._key_of:
             self.state_key = self._state_key
 
-    def inner_states(self, states: Sequence[Prefix]) -> list[State]:
+    def inner_states(self, states: Sequence[SpelledPrefix]) -> list[State]:
         return self._inner.states(prefix.words for prefix in states)
 
     def initialize_batch(self, sources: Sequence[Source]) -> list[State]:
-        return [Prefix(empty, ()) for empty in self._inner.begin(sources)]
+        return [SpelledPrefix(empty, ()) for empty in self._inner.begin(sources)]
 
     def predict_batch(
-        self, states: Sequence[Prefix], candidates: Sequence[Candidates | None] | None = None
+        self, states: Sequence[SpelledPrefix], candidates: Sequence[Candidates | None] | None = None
     ) -> Scores:
         wanted = candidates if candidates is not None else [None] * len(states)
         ends = [tokens is None or EOS in tokens for tokens in wanted]
@@ -95,27 +95,29 @@ class Word2Char(Translator):
         self._inner.know((words, EOS) for words in complete if words is not None)
         return Scores(rows=[self._row(prefix, words) for prefix, words in zip(states, complete, strict=True)])
 
-    def consume_batch(self, states: Sequence[Prefix], tokens: Sequence[int]) -> list[State]:
+    def consume_batch(self, states: Sequence[SpelledPrefix], tokens: Sequence[int]) -> list[State]:
         inside = [token in self._inside for token in tokens]
         self._inner.states(prefix.words for prefix, within in zip(states, inside, strict=True) if not within)
         return [
-            Prefix(prefix.words, (*prefix.begun, token)) if within else Prefix(self._complete(prefix), ())
+            SpelledPrefix(prefix.words, (*prefix.begun, token))
+            if within
+            else SpelledPrefix(self._complete(prefix), ())
             for prefix, token, within in zip(states, tokens, inside, strict=True)
         ]
 
-    def _state_key(self, states: Sequence[Prefix]) -> list[Hashable]:
+    def _state_key(self, states: Sequence[SpelledPrefix]) -> list[Hashable]:
         assert self._key_of is not None
         keys = self._key_of(self.inner_states(states))
         return [(key, prefix.begun) for key, prefix in zip(keys, states, strict=True)]
 
-    def _word(self, prefix: Prefix) -> int:
+    def _word(self, prefix: SpelledPrefix) -> int:
         return self._word_of.get(prefix.begun, UNK)
 
-    def _complete(self, prefix: Prefix) -> Spelling:
+    def _complete(self, prefix: SpelledPrefix) -> InnerPrefix:
         """All words, including the incomplete one."""
         return prefix.words.then(self._word(prefix)) if prefix.begun else prefix.words
 
-    def _row(self, prefix: Prefix, complete: Spelling | None) -> SparseRow:
+    def _row(self, prefix: SpelledPrefix, complete: InnerPrefix | None) -> SparseRow:
         """``complete``: all words, if ``</s>`` may follow."""
         boundary = prefix.words.score(self._word(prefix)) if prefix.begun else 0.0
         scores: dict[int, Any] = dict.fromkeys(self._listed, 0.0)

@@ -14,7 +14,7 @@ from sgdec.cli.tables import table
 from sgdec.errors import SgdecError, UsageError, one_line
 from sgdec.io.outputs import FORMATS, Format, Outputs, read_outputs
 from sgdec.io.writing import write_all
-from sgdec.tasks.comparison import Comparison, Sentence, aligned, compare
+from sgdec.tasks.comparison import ComparedSentence, Comparison, aligned, compare
 from sgdec.tasks.comparison_tables import tables
 from sgdec.tasks.metrics import NAMES, SAMPLES, SEED, TESTS, Test
 from sgdec.tasks.word_diff import Span, word_diff
@@ -151,7 +151,7 @@ def _report(comparison: Comparison, show: int) -> Iterator[str]:
         yield _sentence(comparison, sentence)
 
 
-def _sentence(comparison: Comparison, sentence: Sentence) -> str:
+def _sentence(comparison: Comparison, sentence: ComparedSentence) -> str:
     """The texts of a sentence, and the chrF of its outputs. Those of all runs but the first are shown as changes of
     the first."""
     lines = [] if sentence.source is None else [("source", "", one_line(sentence.source))]

@@ -34,7 +34,7 @@ from sgdec.plugins.summaries import summaries
 _WORD_BREAKS = re.compile("[:=@]+")
 
 
-class Part(NamedTuple):
+class WordPart(NamedTuple):
     """A plugin on the line, and the prefix of its options."""
 
     name: str
@@ -120,24 +120,24 @@ class CompletedCommand(click.Command):
                 if part.outermost:
                     yield from (_click_option(prefix, option) for option in describe(EntryOptions))
 
-    def _parts(self) -> Iterator[Part]:
+    def _parts(self) -> Iterator[WordPart]:
         for parameter in self.params:
             given = _values(self._words, parameter.opts[0])
             if isinstance(parameter.type, PredictorList):
                 yield from _parts_of_list(given[-1] if given else "")
             elif isinstance(parameter.type, PluginName) and isinstance(parameter, click.Option):
                 plugin = given[-1] if given else str(parameter.default)
-                yield Part(name_of(plugin), parameter.type.kinds[0], plugin)
+                yield WordPart(name_of(plugin), parameter.type.kinds[0], plugin)
 
 
-def _parts_of_list(text: str) -> Iterator[Part]:
+def _parts_of_list(text: str) -> Iterator[WordPart]:
     try:
         entries = parse_predictors(text)
     except SgdecError:
         return
     for entry in entries:
         for part in entry.parts:
-            yield Part(part.name, "predictor", part.plugin, outermost=part.name == entry.name)
+            yield WordPart(part.name, "predictor", part.plugin, outermost=part.name == entry.name)
 
 
 def _click_option(prefix: str, option: Option) -> click.Option:

@@ -20,8 +20,8 @@ from sgdec.settings import Settings
 if TYPE_CHECKING:
     from sgdec.corpus.engine import Engine, Job, Limits
     from sgdec.corpus.manifest import Manifest
-    from sgdec.corpus.starter import Progress
-    from sgdec.corpus.starting import Ended
+    from sgdec.corpus.starter import CorpusProgress
+    from sgdec.corpus.starting import EndedRun
 
 log = logging.getLogger(__name__)
 
@@ -145,7 +145,7 @@ def command(ctx: click.Context, /, **given: Any) -> int:
     return 1 if ended.failed else 0
 
 
-def _why_incomplete(ended: Ended) -> str:
+def _why_incomplete(ended: EndedRun) -> str:
     if not ended.undecided:
         return "stopped; start the same command again to continue."
     return (
@@ -167,7 +167,7 @@ class _Shown:
     def __init__(self, bar: Any) -> None:
         self._bar, self._lines, self._first = bar, 0, True
 
-    def __call__(self, manifest: Manifest, progress: Progress) -> None:
+    def __call__(self, manifest: Manifest, progress: CorpusProgress) -> None:
         lines = progress.lines + progress.underway
         if self._first:
             self._first = False
@@ -180,7 +180,7 @@ class _Shown:
         self._bar.note(f"chunk {progress.chunks} of {len(manifest.chunks)}{failed}{deaths}; by worker {workers}")
 
 
-def said(manifest: Manifest, progress: Progress) -> str:
+def said(manifest: Manifest, progress: CorpusProgress) -> str:
     """One line about what this start has done."""
     failed = f", {progress.failed:,} of them failed" if progress.failed else ""
     deaths = f"; {counted(progress.deaths, 'worker')} died" if progress.deaths else ""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sgdec.search.outcome import Outcome
     from sgdec.tasks.diagnosis.cases import Case
     from sgdec.tasks.diagnosis.report import Report
-    from sgdec.tasks.diagnosis.verdicts import Sentence
+    from sgdec.tasks.diagnosis.verdicts import JudgedSentence
     from sgdec.trace.writing import TraceWriter
 
 
@@ -108,7 +108,7 @@ def diagnose(given: dict[str, Any], dotted: running.Options) -> int:
     """Returns the exit status, 1 if a sentence has no output."""
     from sgdec.signature import line
     from sgdec.tasks.diagnosis.curve import beam_curve, oracle, with_size
-    from sgdec.tasks.diagnosis.proving import Budget
+    from sgdec.tasks.diagnosis.proving import ProofBudget
     from sgdec.tasks.diagnosis.report import Report
     from sgdec.tasks.diagnosis.run import diagnose as diagnosed
     from sgdec.tasks.diagnosis.summary import summarise
@@ -125,7 +125,7 @@ def diagnose(given: dict[str, Any], dotted: running.Options) -> int:
         with_size(run, size)
     signature = running.sign(run.parts, given, (*SHAPING, "proof", "max_expansions", "max_seconds"))
     cases = _read(run, given)
-    budget = Budget(given["proof"], given["max_expansions"], given["max_seconds"])
+    budget = ProofBudget(given["proof"], given["max_expansions"], given["max_seconds"])
     with collector_spared():
         with tracing.writing(given, run, traced, line(signature)) as trace:
             diagnosis = diagnosed(run, cases, budget, tracing=traced, seen=lambda outcome: _trace(trace, outcome))
@@ -220,7 +220,7 @@ def _paragraphs(report: Report, show: int) -> Iterator[str]:
     yield "\n".join(["What stands out", *(f"- {line}" for line in lines)])
 
 
-def _sentence(sentence: Sentence, report: Report) -> str:
+def _sentence(sentence: JudgedSentence, report: Report) -> str:
     """The texts of a sentence with their rank scores, and its verdicts."""
     from sgdec.tasks.diagnosis.explaining import explain
 

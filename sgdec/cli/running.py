@@ -38,7 +38,7 @@ from sgdec.suggest import suggest
 from sgdec.terminal import Bar
 
 if TYPE_CHECKING:
-    from sgdec.io.unfinished import Rows
+    from sgdec.io.unfinished import UnfinishedRows
     from sgdec.library import LoadedRun
     from sgdec.plugins.assembly import Run
     from sgdec.search.outcome import Outcome
@@ -242,7 +242,9 @@ def about(
     }
 
 
-def open_rows(given: dict[str, Any], about: Callable[[], Mapping[str, Any]]) -> AbstractContextManager[Rows]:
+def open_rows(
+    given: dict[str, Any], about: Callable[[], Mapping[str, Any]]
+) -> AbstractContextManager[UnfinishedRows]:
     """Open --output for rows, according to --resume and --overwrite."""
     from sgdec.io import results
 

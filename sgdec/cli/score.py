@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sgdec.io.sources import SourceReader
     from sgdec.protocol import Source
     from sgdec.search.outcome import Unreadable
-    from sgdec.tasks.scoring import Pair
+    from sgdec.tasks.scoring import ScoringPair
 
 log = logging.getLogger(__name__)
 
@@ -144,7 +144,7 @@ class _Outputs:
         self.listed = 0
         """The number of sentences with entries in the list."""
 
-    def of_lines(self) -> Iterator[Pair | Unreadable]:
+    def of_lines(self) -> Iterator[ScoringPair | Unreadable]:
         """Pairs line N of the target with line N of the source."""
         from sgdec.text.lines import read_lines
 
@@ -158,7 +158,7 @@ class _Outputs:
                 )
             yield self._pair(source, text, f"{self._path}: line {number}", None)
 
-    def of_list(self) -> Iterator[Pair | Unreadable]:
+    def of_list(self) -> Iterator[ScoringPair | Unreadable]:
         """Pairs each entry of an n-best list with the sentence of its id."""
         from sgdec.io.nbest import read_nbest
 
@@ -178,11 +178,11 @@ class _Outputs:
 
     def _pair(
         self, source: Source | Unreadable, text: str, where: str, entry: NbestEntry | None
-    ) -> Pair | Unreadable:
+    ) -> ScoringPair | Unreadable:
         from sgdec.search.outcome import Unreadable
         from sgdec.tasks.scoring import encoded, paired
 
-        pair: Pair | Unreadable
+        pair: ScoringPair | Unreadable
         if isinstance(source, Unreadable):
             pair = source
         else:

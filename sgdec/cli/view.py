@@ -13,7 +13,7 @@ from sgdec.cli.paths import Command, Read, Written
 from sgdec.errors import SgdecError, UsageError
 from sgdec.io.sources import parse_range
 from sgdec.io.writing import write_all, write_whole
-from sgdec.view.runs import Run, require_same_sources
+from sgdec.view.runs import TracedRun, require_same_sources
 
 Kind = Literal["svg", "pdf"]
 
@@ -97,7 +97,7 @@ def write_figures(trace: str, sentence: int, targets: Mapping[Kind, str | None],
     write_all({target: packed(figure, kind) for kind, target in targets.items() if target is not None})
 
 
-def read_run(path: str, first: int, last: int | None) -> Run:
+def read_run(path: str, first: int, last: int | None) -> TracedRun:
     """The sentences of a trace from ``first`` to ``last``. Raises SgdecError if it has none of them."""
     from sgdec.trace import read_trace
     from sgdec.trace.records import Tracing
@@ -108,7 +108,7 @@ def read_run(path: str, first: int, last: int | None) -> Run:
             raise SgdecError(f"{path} has no sentence. Trace a run that has one.")
         wanted = f"sentence {first}" if first == last else f"sentence from {first} to {last or 'the end'}"
         raise SgdecError(f"{path} has no {wanted}. The page of 'sgdec view {path}' lists its sentences.")
-    return Run(Path(path).name, trace.header, trace.pieces, trace.sentences)
+    return TracedRun(Path(path).name, trace.header, trace.pieces, trace.sentences)
 
 
 def default_output(paths: Sequence[str]) -> str:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from sgdec.corpus.engine import Receipt, Task
 from sgdec.corpus.leases import Leases, chunks_in, place_of
 from sgdec.corpus.manifest import MANIFEST, Manifest, read_manifest
-from sgdec.corpus.results import AGAIN, PARTS, Result, chunks_with, name_of, read_result, results_of_some
+from sgdec.corpus.results import AGAIN, PARTS, ChunkResult, chunks_with, name_of, read_result, results_of_some
 from sgdec.corpus.rows import rows_by_line
 from sgdec.corpus.stores import Store
 from sgdec.corpus.versions import changed, gone
@@ -34,7 +34,7 @@ def lines_of(manifest: Manifest, task: Task) -> range:
     return range(first, first + (chunk.lines if task.lines is None else task.lines))
 
 
-def usable_result(store: Store, manifest: Manifest, task: Task) -> tuple[Result, Receipt] | None:
+def usable_result(store: Store, manifest: Manifest, task: Task) -> tuple[ChunkResult, Receipt] | None:
     """The result of a task; None if there is none.
 
     Raises SgdecError if it is damaged, of another run or of other lines, or has too few or too many rows.
@@ -50,7 +50,7 @@ def usable_result(store: Store, manifest: Manifest, task: Task) -> tuple[Result,
     return found
 
 
-def _wrong(result: Result, manifest: Manifest, ids: range) -> str:
+def _wrong(result: ChunkResult, manifest: Manifest, ids: range) -> str:
     """The reason why a result cannot be used; empty if it can."""
     if result.run != manifest.run:
         return f"the result of another run ({result.run[:12] or 'of an older sgdec'}; this is {manifest.run[:12]})"
@@ -72,7 +72,7 @@ def _span(ids: range) -> str:
 class Checked:
     """The result of a chunk."""
 
-    result: Result
+    result: ChunkResult
     """Lines that were decoded again are in it."""
     receipt: Receipt
     recorded: bool
@@ -176,7 +176,7 @@ class Results:
             return 0 if found is None else len(found.result.failed)
         return failed - len(self._decoded_again(chunk)) if failed and chunk in self._again else failed
 
-    def _with_lines_of(self, result: Result, again: Mapping[int, Result]) -> Result:
+    def _with_lines_of(self, result: ChunkResult, again: Mapping[int, ChunkResult]) -> ChunkResult:
         """A result in which some lines, by their numbers, are those of other results."""
         if not again:
             return result
@@ -189,12 +189,12 @@ class Results:
         failed = tuple(failure for failure in result.failed if failure.id not in again)
         return replace(result, rows=b"".join(rows.values()), files=files, failed=failed, versions=tuple(versions))
 
-    def _rows(self, result: Result) -> list[bytes]:
+    def _rows(self, result: ChunkResult) -> list[bytes]:
         return rows_by_line(self._manifest.output_format, result.rows, result.ids)
 
-    def _decoded_again(self, chunk: int) -> dict[int, tuple[Task, Result]]:
+    def _decoded_again(self, chunk: int) -> dict[int, tuple[Task, ChunkResult]]:
         """By the number of each line that was decoded again with success, the task and the result that have it."""
-        found: dict[int, tuple[Task, Result]] = {}
+        found: dict[int, tuple[Task, ChunkResult]] = {}
         for task in results_of_some(self._store, AGAIN, chunk) if chunk in self._again else ():
             result, _ = usable_result(self._store, self._manifest, task) or (None, None)
             if result is not None:

@@ -9,7 +9,7 @@ from typing import IO
 
 from sgdec.corpus.checking import Results
 from sgdec.corpus.manifest import Manifest
-from sgdec.corpus.results import Failure, Result
+from sgdec.corpus.results import ChunkResult, Failure
 from sgdec.corpus.stores import Store
 from sgdec.errors import SgdecError
 
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 _THEN = (1980, 1, 1, 0, 0, 0)
 
 
-def results(store: Store, manifest: Manifest) -> Iterator[Result]:
+def results(store: Store, manifest: Manifest) -> Iterator[ChunkResult]:
     """The results of the chunks in order, one in memory at a time.
 
     Raises SgdecError if one is missing or cannot be used.
@@ -62,7 +62,7 @@ def merge(
 def _merge(
     store: Store,
     manifest: Manifest,
-    put: Callable[[Result], object],
+    put: Callable[[ChunkResult], object],
     failed: Callable[[Failure], object],
     advanced: Callable[[int], object],
 ) -> int:
@@ -76,7 +76,7 @@ def _merge(
     return failures
 
 
-def _add(packed: zipfile.ZipFile, result: Result) -> None:
+def _add(packed: zipfile.ZipFile, result: ChunkResult) -> None:
     for name, content in sorted(result.files.items(), key=lambda item: (len(item[0]), item[0])):
         member = zipfile.ZipInfo(name, _THEN)
         member.compress_type = zipfile.ZIP_DEFLATED

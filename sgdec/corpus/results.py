@@ -65,7 +65,7 @@ def as_utf8(rows: str) -> bytes:
 
 
 @dataclass(frozen=True)
-class Result:
+class ChunkResult:
     """Outputs of consecutive lines."""
 
     lines: int
@@ -99,7 +99,7 @@ class Result:
         return pack({**members, **self.files})
 
     @classmethod
-    def unpacked(cls, data: bytes, name: str, lines: int) -> Result:
+    def unpacked(cls, data: bytes, name: str, lines: int) -> ChunkResult:
         """The result of this number of lines in a file. Raises SgdecError if it is damaged."""
         try:
             members = unpack(data, lines + 4)
@@ -120,7 +120,7 @@ class Result:
             raise SgdecError(f"{name}: damaged ({why}). Remove it, and start again.") from None
 
     @classmethod
-    def joined(cls, parts: Iterable[Result]) -> Result:
+    def joined(cls, parts: Iterable[ChunkResult]) -> ChunkResult:
         """The result of a chunk from those of its parts, in order."""
         listed = list(parts)
         return cls(
@@ -136,7 +136,7 @@ class Result:
         )
 
 
-def _is_sound(result: Result) -> bool:
+def _is_sound(result: ChunkResult) -> bool:
     """Whether all values have their types, and all failures, files and versions are of its lines."""
     if not all(isinstance(value, int) for value in (result.id, result.lines)):
         return False
@@ -154,7 +154,7 @@ def _typed(row: tuple[Any, ...], types: tuple[Any, ...]) -> bool:
     return all(isinstance(value, kind) for value, kind in zip(row, types, strict=True))
 
 
-def receipt_of(result: Result, data: bytes) -> Receipt:
+def receipt_of(result: ChunkResult, data: bytes) -> Receipt:
     """The receipt of a result with this content of its file."""
     digest = hashlib.sha256(data).hexdigest()
     return Receipt(digest, result.lines, len(result.failed), result.seconds, result.worker, result.run)
@@ -178,7 +178,7 @@ def results_of_some(store: Store, kind: str, chunk: int) -> list[Task]:
     return sorted(Task(chunk, int(each[1]), int(each[2]), kind == AGAIN) for each in found if each)
 
 
-def publish_result(store: Store, task: Task, result: Result) -> Receipt | None:
+def publish_result(store: Store, task: Task, result: ChunkResult) -> Receipt | None:
     """Write a result, unless there is one: then None, and the existing one counts."""
     data = result.packed()
     if len(data) > FILE.value:
@@ -186,21 +186,21 @@ def publish_result(store: Store, task: Task, result: Result) -> Receipt | None:
     return receipt_of(result, data) if store.create(name_of(task), data) else None
 
 
-def read_result(store: Store, task: Task, lines: int) -> tuple[Result, Receipt] | None:
+def read_result(store: Store, task: Task, lines: int) -> tuple[ChunkResult, Receipt] | None:
     """The published result of a task of this number of lines; None if there is none. Raises SgdecError if it is
     damaged."""
     name = name_of(task)
     data = store.read(name, FILE)
     if data is None:
         return None
-    result = Result.unpacked(data, f"{store}/{name}", lines)
+    result = ChunkResult.unpacked(data, f"{store}/{name}", lines)
     return result, receipt_of(result, data)
 
 
 def failed_rows(output_format: str, failure: Failure) -> tuple[bytes, dict[str, bytes]]:
     """The rows and files of a line without an output, as a worker writes them."""
     from sgdec.io.results import make_writer
-    from sgdec.protocol import Result as Searched
+    from sgdec.protocol import ChunkResult as Searched
     from sgdec.protocol import Source
     from sgdec.search.outcome import Outcome
 

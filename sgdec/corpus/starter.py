@@ -24,8 +24,8 @@ from sgdec.corpus.leases import Leases, chunks_beside, chunks_in
 from sgdec.corpus.manifest import Chunk, Manifest, refuse_other_signature
 from sgdec.corpus.results import (
     PARTS,
+    ChunkResult,
     Failure,
-    Result,
     chunks_with,
     failed_rows,
     name_of,
@@ -48,7 +48,7 @@ AGAIN = 2.0
 
 
 @dataclass
-class Progress:
+class CorpusProgress:
     """The work of this start, and what it has seen."""
 
     lines: int = 0
@@ -82,7 +82,7 @@ class Starter:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """``retry``: lines of chunks that are done, which have failed and are decoded again."""
-        self.progress = Progress()
+        self.progress = CorpusProgress()
         self.stopping = False
         """Whether to hand out nothing more."""
         self._store, self._manifest, self._engine, self._leases = store, manifest, engine, leases
@@ -288,7 +288,7 @@ class Starter:
         if task.again:
             return
         rows, files = failed_rows(self._manifest.output_format, failure)
-        result = Result(1, rows, files, (failure,), run=self._manifest.run, id=failure.id)
+        result = ChunkResult(1, rows, files, (failure,), run=self._manifest.run, id=failure.id)
         self._finish(task, publish_result(self._store, task, result), "")
 
     def _leave_undecided(self, task: Task, reason: str) -> None:
@@ -322,11 +322,11 @@ class Starter:
             else:
                 self._retry.extend(task for task, part in found.items() if part is None)
             return
-        self._settle(chunk, publish_result(self._store, Task(chunk), Result.joined(parts)))
+        self._settle(chunk, publish_result(self._store, Task(chunk), ChunkResult.joined(parts)))
         for task in self._parts.pop(chunk):
             self._store.remove(name_of(task))
 
-    def _part(self, task: Task) -> Result | None:
+    def _part(self, task: Task) -> ChunkResult | None:
         found = usable_result(self._store, self._manifest, task)
         return None if found is None else found[0]
 
@@ -381,7 +381,7 @@ def _filled(chunk: int, about: Chunk, kept: Sequence[Task]) -> list[Task]:
     return tasks
 
 
-def about(progress: Progress) -> dict[str, Any]:
+def about(progress: CorpusProgress) -> dict[str, Any]:
     """A starter as its pulse describes it."""
     return {
         "lines": progress.lines, "underway": progress.underway, "failed": progress.failed, "chunks": progress.chunks,

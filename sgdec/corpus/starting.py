@@ -24,7 +24,7 @@ from sgdec.corpus.manifest import (
     survey,
     write_manifest,
 )
-from sgdec.corpus.starter import Progress, Starter, about, failed_before
+from sgdec.corpus.starter import CorpusProgress, Starter, about, failed_before
 from sgdec.corpus.stores import Store, open_store
 from sgdec.corpus.undecided import undecided
 from sgdec.corpus.work import token_of_run
@@ -60,11 +60,11 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Ended:
+class EndedRun:
     """The end of a start."""
 
     manifest: Manifest
-    progress: Progress
+    progress: CorpusProgress
     complete: bool
     """Whether all chunks have a result."""
     failed: int
@@ -73,7 +73,9 @@ class Ended:
     """The lines whose workers were killed from outside, so that they have no result yet."""
 
 
-def start(plan: Plan, shown: Callable[[Manifest, Progress], None] = lambda manifest, progress: None) -> Ended:
+def start(
+    plan: Plan, shown: Callable[[Manifest, CorpusProgress], None] = lambda manifest, progress: None
+) -> EndedRun:
     """Decode the lines that have no result yet. ``shown`` is called about twice a second.
 
     Raises UsageError for a folder of another run and for options that do not work, SgdecError if the run cannot
@@ -94,7 +96,7 @@ def start(plan: Plan, shown: Callable[[Manifest, Progress], None] = lambda manif
         again = _look_at_results(Results(store, known, plan.job.folder), store, retry=plan.retry_failed)
     job = replace(plan.job, token=f"tokens/{leases.name}")
     store.create(job.token, b"")
-    progress = Progress()
+    progress = CorpusProgress()
     with _pulsing(leases, plan.patience / BEATS, lambda: about(progress)):
         try:
             plan.engine.start(job, plan.workers, plan.limits)
@@ -110,7 +112,7 @@ def start(plan: Plan, shown: Callable[[Manifest, Progress], None] = lambda manif
             _work(starter, manifest, shown)
             results = Results(store, manifest, plan.job.folder)
             done = results.done()
-            return Ended(
+            return EndedRun(
                 manifest, progress, len(done) == len(manifest.chunks), sum(map(results.failed, done)),
                 len(undecided(store, set(done))),
             )  # fmt: skip
@@ -169,7 +171,7 @@ def _agreed(store: Store, known: Manifest | None, now: Manifest) -> Manifest:
     return known
 
 
-def _work(starter: Starter, manifest: Manifest, shown: Callable[[Manifest, Progress], None]) -> None:
+def _work(starter: Starter, manifest: Manifest, shown: Callable[[Manifest, CorpusProgress], None]) -> None:
     with _patient(starter):
         try:
             while not starter.finished:

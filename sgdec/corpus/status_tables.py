@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
 from sgdec.corpus.status import StarterStatus, Status
-from sgdec.tasks.comparison_tables import NONE, Table
+from sgdec.tasks.comparison_tables import NONE, TextTable
 
 AGES = 10**12
 """The most seconds that are shown; `timedelta` ends soon after."""
@@ -60,7 +60,7 @@ def troubles(status: Status) -> Iterator[str]:
         yield f"{len(status.records.unusable):,} results cannot be used"
 
 
-def tables(status: Status) -> Iterator[Table]:
+def tables(status: Status) -> Iterator[TextTable]:
     """Starters, their workers, and the slowest chunks."""
     if status.starters:
         yield _starters(status.starters)
@@ -73,7 +73,7 @@ def tables(status: Status) -> Iterator[Table]:
             for chunk, record in status.records.slowest
         ]  # fmt: skip
         head = ["chunk", "lines", "failed", "seconds", "worker"]
-        yield Table("Chunks with the most seconds per line", head, rows, [])
+        yield TextTable("Chunks with the most seconds per line", head, rows, [])
 
 
 def _speed(status: Status) -> str:
@@ -93,7 +93,7 @@ def _listed(chunks: Sequence[int]) -> str:
     return f"{kind} {', '.join(map(str, chunks[:NAMED]))}{more}"
 
 
-def _starters(starters: Sequence[StarterStatus]) -> Table:
+def _starters(starters: Sequence[StarterStatus]) -> TextTable:
     rows = [
         [each.name, str(each.pulse), each.state, f"{each.lines:,}", f"{each.underway:,}",
          NONE if each.rate is None else f"{each.rate:,.1f}", f"{each.failed:,}", str(each.deaths), str(each.leased)]
@@ -104,10 +104,10 @@ def _starters(starters: Sequence[StarterStatus]) -> Table:
         seconds = 3 * max(each.every for each in starters)
         notes.append(f"A pulse is a counter; to see which starters live, look twice: --watch {seconds:.0f}.")
     head = ["starter", "pulse", "state", "lines", "underway", "lines/s", "failed", "deaths", "leased"]
-    return Table("Starters", head, rows, notes)
+    return TextTable("Starters", head, rows, notes)
 
 
-def _workers(starters: Sequence[StarterStatus]) -> Table:
+def _workers(starters: Sequence[StarterStatus]) -> TextTable:
     counted = [(count, each.name, place) for each in starters for place, count in each.workers.items()]
     rows = [[f"{name} {place}", f"{count:,}"] for count, name, place in sorted(counted)]
-    return Table("Workers, those with the fewest lines first", ["starter and worker", "lines"], rows, [])
+    return TextTable("Workers, those with the fewest lines first", ["starter and worker", "lines"], rows, [])

@@ -18,7 +18,7 @@ from sgdec.corpus.checking import lines_of
 from sgdec.corpus.engine import Hello, Job, Receipt, Task
 from sgdec.corpus.inputs import absolute, read_range
 from sgdec.corpus.manifest import Chunk, Manifest, read_manifest
-from sgdec.corpus.results import Failure, Result, as_utf8, publish_result, receipt_of
+from sgdec.corpus.results import ChunkResult, Failure, as_utf8, publish_result, receipt_of
 from sgdec.corpus.stores import open_store
 from sgdec.corpus.versions import patterns_in, refuse_changed_meanwhile, versions_now
 from sgdec.errors import SgdecError, UsageError
@@ -101,7 +101,7 @@ class Worker:
             raise SgdecError(f"{self._store}: its manifest was removed or replaced after this start. Start again.")
         return found
 
-    def _decoded(self, manifest: Manifest, task: Task, advanced: Callable[[int], None]) -> Result:
+    def _decoded(self, manifest: Manifest, task: Task, advanced: Callable[[int], None]) -> ChunkResult:
         begun = time.monotonic()
         failed: list[Failure] = []
         chunk, ids = manifest.chunks[task.chunk], lines_of(manifest, task)
@@ -123,7 +123,7 @@ class Worker:
             files = {file.name: file.read_bytes() for file in sorted(Path(folder).iterdir())}
         refuse_changed_meanwhile(versions, str(task))
         taken = round(time.monotonic() - begun, 3)
-        return Result(
+        return ChunkResult(
             len(ids), as_utf8(rows.getvalue()), files, tuple(failed), taken, self.name, manifest.run, ids.start,
             versions,
         )  # fmt: skip

@@ -43,7 +43,7 @@ REPAIRED, BROKEN, WRONG, RIGHT = "repaired", "broken by the lattice", "wrong bot
 VERDICTS = (REPAIRED, BROKEN, WRONG, RIGHT)
 
 
-class Step(NamedTuple):
+class TourStep(NamedTuple):
     """One command and its title."""
 
     title: str
@@ -60,31 +60,31 @@ class Step(NamedTuple):
         return shlex.split(self.text)[1:]
 
 
-def steps(directory: Path, seed: int, size: Size) -> list[Step]:
+def steps(directory: Path, seed: int, size: Size) -> list[TourStep]:
     """All steps, from generating the corpus to two translations of the test set and their BLEU."""
     d = shlex.quote(str(directory))
     return [
-        Step(
+        TourStep(
             "A corpus: number words, English and German",
             f"""
             sgdec demo corpus --directory {d} --seed {seed} --limit {size.limit}
                 --train-lines {size.train} --valid-lines {VALID} --test-lines {size.test}
             """,
         ),
-        Step(
+        TourStep(
             "A vocabulary of subword pieces that both languages share",
             f"""
             sgdec tokenizer --input {d}/train.en --input {d}/train.de --vocab-size 100
                 --output {d}/tokenizer.spm
             """,
         ),
-        Step(
+        TourStep(
             "For each test sentence a lattice of candidates, from a covering grammar",
             f"""
             sgdec demo lattices --tokenizer {d}/tokenizer.spm --output {d}/lattices/'{{id}}.fst' {d}/test.en
             """,
         ),
-        Step(
+        TourStep(
             "A small GNMT model",
             f"""
             sgdec train --train {d}/train.en {d}/train.de --valid {d}/valid.en {d}/valid.de
@@ -94,48 +94,48 @@ def steps(directory: Path, seed: int, size: Size) -> list[Step]:
                 --gnmt.forget_bias 1 --gnmt.bridge true
             """,
         ),
-        Step(
+        TourStep(
             "The model alone",
             f"""
             sgdec decode --predictors nmt --decoder beam --beam.size 4 --nmt.model {d}/model/best
                 --output {d}/nmt.de {d}/test.en
             """,
         ),
-        Step(
+        TourStep(
             "The model within the lattices",
             f"""
             sgdec decode --predictors nmt,fst --decoder beam --beam.size 4 --nmt.model {d}/model/best
                 --fst.path {d}/lattices/'{{id}}.fst' --output {d}/nmt-fst.de {d}/test.en
             """,
         ),
-        Step("How good is the model alone?", f"sgdec evaluate --reference {d}/test.de {d}/nmt.de"),
-        Step("And within the lattices?", f"sgdec evaluate --reference {d}/test.de {d}/nmt-fst.de"),
+        TourStep("How good is the model alone?", f"sgdec evaluate --reference {d}/test.de {d}/nmt.de"),
+        TourStep("And within the lattices?", f"sgdec evaluate --reference {d}/test.de {d}/nmt-fst.de"),
     ]
 
 
-def next_steps(directory: Path) -> list[Step]:
+def next_steps(directory: Path) -> list[TourStep]:
     """Three commands to try with the files of the tour."""
     d = shlex.quote(str(directory))
     return [
-        Step(
+        TourStep(
             "The three best candidates of sentence 5, with a proof",
             f"""
             sgdec decode --predictors nmt,fst --nmt.model {d}/model/best --fst.path {d}/lattices/'{{id}}.fst'
                 --decoder astar --nbest 3 --output-format nbest --range 5:5 {d}/test.en
             """,
         ),
-        Step(
+        TourStep(
             "Five translations drawn from the model, instead of the best",
             f"""
             sgdec decode --predictors nmt --nmt.model {d}/model/best --decoder sample --sample.samples 5
                 --nbest 5 --output-format nbest --range 5:5 {d}/test.en
             """,
         ),
-        Step("What a plugin does, and its options (without a name: all that there are)", "sgdec plugins astar"),
+        TourStep("What a plugin does, and its options (without a name: all that there are)", "sgdec plugins astar"),
     ]
 
 
-def run(step: Step) -> None:
+def run(step: TourStep) -> None:
     """Run a step. Raises SgdecError if the command fails, after it has printed its error."""
     status = main(step.args)
     if status == INTERRUPTED:
@@ -146,7 +146,7 @@ def run(step: Step) -> None:
         )
 
 
-class Row(NamedTuple):
+class TourRow(NamedTuple):
     """One test sentence and its two translations."""
 
     number: int
@@ -165,15 +165,15 @@ class Row(NamedTuple):
         return REPAIRED if right else WRONG
 
 
-def read_rows(directory: Path) -> list[Row]:
+def read_rows(directory: Path) -> list[TourRow]:
     """The sentences of the test set with the outputs of the two runs."""
     columns = [list(read_lines(directory / f)) for f in ("test.en", "test.de", "nmt.de", "nmt-fst.de")]
-    return [Row(number, *columns) for number, columns in enumerate(zip(*columns, strict=True), 1)]
+    return [TourRow(number, *columns) for number, columns in enumerate(zip(*columns, strict=True), 1)]
 
 
-def choose(rows: Sequence[Row], count: int = 5) -> list[Row]:
+def choose(rows: Sequence[TourRow], count: int = 5) -> list[TourRow]:
     """The rows to show: the first row of each verdict, and further repaired rows in test order."""
-    by_verdict: dict[str, list[Row]] = {}
+    by_verdict: dict[str, list[TourRow]] = {}
     for row in rows:
         by_verdict.setdefault(row.verdict, []).append(row)
     chosen = [group[0] for group in by_verdict.values()]
@@ -181,7 +181,7 @@ def choose(rows: Sequence[Row], count: int = 5) -> list[Row]:
     return sorted((chosen + others)[:count], key=lambda row: row.number)
 
 
-def summary(rows: Sequence[Row]) -> str:
+def summary(rows: Sequence[TourRow]) -> str:
     """Accuracies and BLEU, the number of rows with each verdict, and five example sentences."""
     from sgdec.text.bleu import bleu
 
@@ -209,7 +209,7 @@ def accuracy(outputs: Sequence[str], references: Sequence[str]) -> float:
     return sum(map(str.__eq__, outputs, references)) / len(references)
 
 
-def _mark(output: str, row: Row) -> str:
+def _mark(output: str, row: TourRow) -> str:
     return "+" if output == row.reference else "-"
 
 

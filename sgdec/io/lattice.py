@@ -20,7 +20,7 @@ import numpy.typing as npt
 from sgdec.arrays import Floats, Ints
 from sgdec.context import BOS, EOS, UNK
 from sgdec.errors import SgdecError
-from sgdec.io.openfst import Automata, LatticeError, first_arc, read_together
+from sgdec.io.openfst import LatticeError, OpenFstAutomata, first_arc, read_together
 from sgdec.io.symbols import misnumbered
 from sgdec.io.writing import write_whole
 from sgdec.protocol import Hypothesis
@@ -188,7 +188,7 @@ def _single(cost: float) -> float:
     return float(np.float32(cost))
 
 
-def _check_acceptor(path: str | Path, found: Automata) -> None:
+def _check_acceptor(path: str | Path, found: OpenFstAutomata) -> None:
     """Raises LatticeError for a transducer."""
     wrong = found.arcs["label"] != found.arcs["output"]
     if wrong.any():

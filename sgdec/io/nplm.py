@@ -47,7 +47,7 @@ SECTIONS = ("\\config", *WORDS, "\\input_embeddings", "\\hidden_weights 1", "\\h
             "\\hidden_biases 2", "\\output_weights", "\\output_biases")  # fmt: skip
 
 
-class Layer(NamedTuple):
+class StoredLayer(NamedTuple):
     """One hidden layer."""
 
     weights: Matrix
@@ -67,7 +67,7 @@ class NplmFile:
     output_words: list[str]
     input_embeddings: Matrix
     """``[input words, D]``"""
-    hidden: list[Layer]
+    hidden: list[StoredLayer]
     """One or two hidden layers."""
     output_weights: Matrix
     """``[output words, E]``"""
@@ -97,7 +97,7 @@ def write_nplm(path: str | Path, model: NplmFile) -> None:
         "output_embedding_dimension": model.output_weights.shape[1],
         "activation_function": model.activation,
     }
-    upper = second[0] if second else Layer(np.zeros((1, 1)), np.zeros(1))  # NPLM also writes unused layers
+    upper = second[0] if second else StoredLayer(np.zeros((1, 1)), np.zeros(1))  # NPLM also writes unused layers
     sections = {
         "config": [f"{key} {value}" for key, value in config.items()],
         "input_vocab": model.input_words,
@@ -150,7 +150,7 @@ class _Reader:
                 "\\input_embeddings", size["input_vocab_size"], size["input_embedding_dimension"]
             ),
             hidden=[
-                Layer(
+                StoredLayer(
                     self._matrix(f"\\hidden_weights {n}", rows, columns),
                     self._vector(f"\\hidden_biases {n}", rows, optional=True),
                 )

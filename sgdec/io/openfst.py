@@ -26,9 +26,17 @@ import numpy.typing as npt
 from sgdec.arrays import Flags, Ints
 from sgdec.errors import SgdecError
 from sgdec.io.limits import FILE, GZIP, gunzipped, read_all
-from sgdec.io.openfst_header import ALIGNED, SYMBOLS_MAGIC, Damaged, Header, read_header
+from sgdec.io.openfst_header import ALIGNED, SYMBOLS_MAGIC, Damaged, OpenFstHeader, read_header
 
-__all__ = ["SYMBOLS_MAGIC", "Automata", "Automaton", "LatticeError", "first_arc", "read_openfst", "read_together"]
+__all__ = [
+    "SYMBOLS_MAGIC",
+    "LatticeError",
+    "OpenFstAutomata",
+    "OpenFstAutomaton",
+    "first_arc",
+    "read_openfst",
+    "read_together",
+]
 
 COSTS = {"standard": "<f4", "log": "<f4", "log64": "<f8"}
 """The types of arcs, with the number type of their costs."""
@@ -46,7 +54,7 @@ class LatticeError(SgdecError):
         self.way_out = way_out
 
 
-class Automaton(NamedTuple):
+class OpenFstAutomaton(NamedTuple):
     """The content of an OpenFst file."""
 
     start: int
@@ -61,7 +69,7 @@ class Automaton(NamedTuple):
     """Entries of the input labels' symbol table: those of 1 and 2, and those named ``<s>`` and ``</s>``."""
 
 
-class Automata(NamedTuple):
+class OpenFstAutomata(NamedTuple):
     """The contents of F files as one automaton, whose states are numbered through."""
 
     starts: list[int]
@@ -71,21 +79,21 @@ class Automata(NamedTuple):
     first: Ints
     arcs: npt.NDArray[Any]
     final: npt.NDArray[Any]
-    """As in `Automaton`."""
+    """As in `OpenFstAutomaton`."""
     symbols: list[dict[int, str]]
     """``[F]``"""
 
 
-def read_openfst(path: str | Path) -> Automaton:
+def read_openfst(path: str | Path) -> OpenFstAutomaton:
     """Read a file. Raises `LatticeError` if it is missing, damaged, of another format, has a label that is not a
     token id, or a cost that is not a number.
     """
     found = read_together([path])
     assert found is not None
-    return Automaton(found.starts[0], found.first, found.arcs, found.final, found.symbols[0])
+    return OpenFstAutomaton(found.starts[0], found.first, found.arcs, found.final, found.symbols[0])
 
 
-def read_together(paths: Sequence[str | Path]) -> Automata | None:
+def read_together(paths: Sequence[str | Path]) -> OpenFstAutomata | None:
     """Read several files in fewer steps than one by one; None if they differ too much for that.
 
     Raises the same errors. With several files an error does not tell which one is wrong: then read each alone.
@@ -104,13 +112,13 @@ def read_together(paths: Sequence[str | Path]) -> Automata | None:
     return found
 
 
-def first_arc(wrong: Flags, found: Automaton | Automata) -> tuple[int, Any]:
+def first_arc(wrong: Flags, found: OpenFstAutomaton | OpenFstAutomata) -> tuple[int, Any]:
     """The number of a state and its first arc that is marked in ``wrong``."""
     arc = int(wrong.argmax())
     return int(np.searchsorted(found.first, arc, side="right")) - 1, found.arcs[arc]
 
 
-def _opened(path: str | Path) -> tuple[bytes, Header]:
+def _opened(path: str | Path) -> tuple[bytes, OpenFstHeader]:
     """The content of a file and its header. Raises `LatticeError` for another format."""
     data = _read_bytes(path)
     header = read_header(data)
@@ -141,7 +149,7 @@ def _beside(path: str) -> str:
     return f"There is {other}." if Path(other).exists() else ""
 
 
-def _vectors(files: Sequence[tuple[bytes, Header]]) -> Automata:
+def _vectors(files: Sequence[tuple[bytes, OpenFstHeader]]) -> OpenFstAutomata:
     """Parse files of the format ``vector`` with one type of arcs. Only the numbers of arcs are read one by one."""
     cost = COSTS[files[0][1].arc_type]
     width = np.dtype(cost).itemsize // _WORD
@@ -168,7 +176,7 @@ def _vectors(files: Sequence[tuple[bytes, Header]]) -> Automata:
     return _numbered(starts, states, first, arcs, final, symbols)
 
 
-def _heads(data: bytes, header: Header, width: int) -> tuple[list[int], int]:
+def _heads(data: bytes, header: OpenFstHeader, width: int) -> tuple[list[int], int]:
     """The places of the states in the words after the header, and the end of the last one."""
     head, arc = width + 2, width + 3
     most = (len(data) - header.end) // _WORD
@@ -190,7 +198,7 @@ def _heads(data: bytes, header: Header, width: int) -> tuple[list[int], int]:
     return heads, at
 
 
-def _const(data: bytes, header: Header) -> Automata:
+def _const(data: bytes, header: OpenFstHeader) -> OpenFstAutomata:
     cost = COSTS[header.arc_type]
     numbers = [(name, "<u4") for name in ("first", "arcs", "input_epsilons", "output_epsilons")]
     states_type = np.dtype([("final", cost), *numbers], align=True)
@@ -224,7 +232,7 @@ def _numbered(
     arcs: npt.NDArray[Any],
     final: npt.NDArray[Any],
     symbols: list[dict[int, str]],
-) -> Automata:
+) -> OpenFstAutomata:
     """Files whose arcs have targets in their own numbering. Raises `Damaged` if one, or a start, is not a state."""
     bounds, target = np.array(states), arcs["target"]
     if len(starts) == 1:
@@ -239,10 +247,10 @@ def _numbered(
     if len(starts) > 1:
         arcs["target"] = target + base
         starts = [start if start < 0 else start + before for start, before in zip(starts, states, strict=False)]
-    return Automata(starts, bounds, first, arcs, final, symbols)
+    return OpenFstAutomata(starts, bounds, first, arcs, final, symbols)
 
 
-def _require_values(path: str | Path, found: Automata) -> None:
+def _require_values(path: str | Path, found: OpenFstAutomata) -> None:
     """Raises `LatticeError` for a label that is not a token id, and for a cost that is not a number."""
     arcs, final = found.arcs, found.final
     for side in ("label", "output"):

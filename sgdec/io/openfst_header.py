@@ -14,7 +14,7 @@ _INPUT_SYMBOLS, _OUTPUT_SYMBOLS, ALIGNED = 1, 2, 4
 _ALIGNED_VERSION = 1
 
 
-class Header(NamedTuple):
+class OpenFstHeader(NamedTuple):
     """The header of a file."""
 
     format: str
@@ -25,7 +25,7 @@ class Header(NamedTuple):
     """The number of states; -1 = up to the end of the file."""
     arcs: int
     symbols: dict[int, str]
-    """As in `sgdec.io.openfst.Automaton`."""
+    """As in `sgdec.io.openfst.StoredAutomaton`."""
     end: int
     """The position of the states, after the symbol tables."""
 
@@ -34,7 +34,7 @@ class Damaged(Exception):
     """The content of the file contradicts its header."""
 
 
-def read_header(data: bytes) -> Header:
+def read_header(data: bytes) -> OpenFstHeader:
     """Parse the header: a magic number, the names of format and arcs, version, flags, properties, start, numbers of
     states and arcs. Raises `Damaged` or `struct.error`."""
     (magic,) = struct.unpack_from("<i", data)
@@ -51,7 +51,9 @@ def read_header(data: bytes) -> Header:
         _, at = _symbols(data, at)
     if version == _ALIGNED_VERSION:
         flags |= ALIGNED
-    return Header(format.decode("latin-1"), arc_type.decode("latin-1"), flags, start, states, arcs, symbols, at)
+    return OpenFstHeader(
+        format.decode("latin-1"), arc_type.decode("latin-1"), flags, start, states, arcs, symbols, at
+    )
 
 
 def _string(data: bytes, at: int) -> tuple[bytes, int]:

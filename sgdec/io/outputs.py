@@ -24,7 +24,7 @@ MOST = 10_000_000
 """The largest id of an n-best list: each sentence that the list leaves out takes memory, too."""
 
 
-class Hypothesis(NamedTuple):
+class StoredHypothesis(NamedTuple):
     """One output of a sentence."""
 
     text: str
@@ -40,15 +40,15 @@ class Outputs:
     name: str
     """The file, for messages and tables."""
     format: Format
-    lists: Sequence[Sequence[Hypothesis]]
+    lists: Sequence[Sequence[StoredHypothesis]]
     """The hypotheses of each sentence, in the order of the file; empty if the sentence failed."""
     weights: Mapping[str, float | None] = field(default_factory=dict)
     """The predictors of the scores, each with its weight; None = unknown. Empty if the file names none."""
 
     @property
-    def best(self) -> list[Hypothesis]:
+    def best(self) -> list[StoredHypothesis]:
         """The first hypothesis of each sentence; the empty output without a score if there is none."""
-        return [listed[0] if listed else Hypothesis("", None) for listed in self.lists]
+        return [listed[0] if listed else StoredHypothesis("", None) for listed in self.lists]
 
     @property
     def texts(self) -> list[str]:
@@ -82,7 +82,7 @@ def read_outputs(path: str, format: Format | None = None) -> Outputs:
         raise SgdecError(f"{name} is a trace. Expected outputs, which 'sgdec decode --output FILE' writes.")
     format = format or format_of(lines[0])
     if format == "text":
-        return Outputs(name, format, [[Hypothesis(line, None)] for line in lines])
+        return Outputs(name, format, [[StoredHypothesis(line, None)] for line in lines])
     return _of_nbest(lines, name) if format == "nbest" else _of_json(lines, name)
 
 
@@ -115,19 +115,19 @@ def _is_trace(line: str) -> bool:
 
 
 def _of_nbest(lines: Sequence[str], name: str) -> Outputs:
-    lists: list[list[Hypothesis]] = []
+    lists: list[list[StoredHypothesis]] = []
     weights: dict[str, float | None] = {}
     for number, entries in group_entries(lines, name):
         if number > MOST:
             raise SgdecError(f"{entries[0].where}: the id is too large. Expected at most {MOST:,} sentences.")
         lists += ([] for _ in range(number - 1 - len(lists)))
-        lists.append([Hypothesis(entry.text, _moderate(entry.total)) for entry in entries])
+        lists.append([StoredHypothesis(entry.text, _moderate(entry.total)) for entry in entries])
         weights = weights or dict.fromkeys(entries[0].features)
     return Outputs(name, "nbest", lists, weights)
 
 
 def _of_json(lines: Sequence[str], name: str) -> Outputs:
-    lists: list[list[Hypothesis]] = []
+    lists: list[list[StoredHypothesis]] = []
     weights: dict[str, float | None] = {}
     for number, line in enumerate(lines, 1):
         try:
@@ -158,14 +158,14 @@ def _weights(hypotheses: Iterable[dict[str, Any]]) -> dict[str, float | None]:
     }
 
 
-def _hypothesis(found: Any) -> Hypothesis:
+def _hypothesis(found: Any) -> StoredHypothesis:
     if not isinstance(found, dict):
         raise TypeError
     text = found.get("text")
     if text is None:
         text = " ".join(map(str, found["tokens"]))
     str.encode(text, "utf-8")  # JSON can spell half of a surrogate pair, and text that is a number
-    return Hypothesis(text, _moderate(float(found["score"])))
+    return StoredHypothesis(text, _moderate(float(found["score"])))
 
 
 def _moderate(score: float | None) -> float | None:

@@ -19,7 +19,7 @@ from sgdec.context import Vocabulary
 from sgdec.errors import SgdecError, UsageError
 from sgdec.found import Found
 from sgdec.io.patterns import path_of
-from sgdec.io.unfinished import Rows, Sink, open_noted
+from sgdec.io.unfinished import Sink, UnfinishedRows, open_noted
 from sgdec.io.writing import open_stream, writes_directly
 from sgdec.protocol import Hypothesis
 from sgdec.search.outcome import Outcome
@@ -65,7 +65,7 @@ def open_rows(
     *,
     resume: bool = False,
     overwrite: bool = False,
-) -> Iterator[Rows]:
+) -> Iterator[UnfinishedRows]:
     """Open the output of rows: ``--output`` (None: standard output), in UTF-8. Only an output that is a file can be
     resumed.
 
@@ -83,11 +83,11 @@ def open_rows(
     if output is None:
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(encoding="utf-8")
-        yield Rows(sys.stdout)
+        yield UnfinishedRows(sys.stdout)
         return
     try:
         with io.TextIOWrapper(open_stream(output), encoding="utf-8") as stream:
-            yield Rows(stream)
+            yield UnfinishedRows(stream)
     except OSError as error:
         raise SgdecError(f"--output {output}: {error.strerror or error}.") from None
 

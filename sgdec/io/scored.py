@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from sgdec.errors import SgdecError
 from sgdec.io.nbest import NbestEntry
-from sgdec.io.unfinished import Rows
+from sgdec.io.unfinished import UnfinishedRows
 from sgdec.protocol import Hypothesis
 from sgdec.ranking import Ranking
 from sgdec.search.outcome import Outcome
@@ -32,7 +32,9 @@ class _Rescored(NamedTuple):
 class ScoreWriter:
     """Writes one output after the other, and the entries of a list when its sentence is complete."""
 
-    def __init__(self, output: Rows, format: str, names: Sequence[str], ranking: Ranking, old_weight: float) -> None:
+    def __init__(
+        self, output: UnfinishedRows, format: str, names: Sequence[str], ranking: Ranking, old_weight: float
+    ) -> None:
         self._output, self._format, self._names = output, format, names
         self._ranking, self._old_weight = ranking, old_weight
         self._list: list[_Rescored] = []

@@ -54,7 +54,7 @@ class Sink(Protocol):
     def flush(self) -> object: ...
 
 
-class Rows:
+class UnfinishedRows:
     """Text that is written a sentence at a time; `note` says when a sentence is complete.
 
     This class is for standard output, pipes and devices, which cannot be resumed: it drops the notes.
@@ -83,7 +83,7 @@ class Rows:
         """Note that the rows of this sentence are written."""
 
 
-class NotedRows(Rows):
+class NotedRows(UnfinishedRows):
     """The rows of an output that a later run can resume."""
 
     def __init__(self, output: str, about: Mapping[str, Any], notes: int) -> None:

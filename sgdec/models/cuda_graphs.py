@@ -36,7 +36,7 @@ WARM_UP = 3
 """The number of runs before the recording, in which libraries choose algorithms and allocate workspaces."""
 
 
-class Inputs(NamedTuple):
+class GraphInputs(NamedTuple):
     """The arguments of one step, padded."""
 
     memory: Memory
@@ -49,16 +49,16 @@ class Inputs(NamedTuple):
         values, keys, mask, first, rows = self.memory
         return [values, keys, mask, first, *(rows or ()), *self.state, self.tokens]
 
-    def clone(self) -> Inputs:
+    def clone(self) -> GraphInputs:
         values, keys, mask, first = (part.clone() for part in self.memory[:4])
         rows = None if self.memory.rows is None else Rows(*(part.clone() for part in self.memory.rows))
-        return Inputs(
+        return GraphInputs(
             Memory(values, keys, mask, first, rows), tuple(part.clone() for part in self.state), self.tokens.clone()
         )
 
 
 class _Graph(NamedTuple):
-    inputs: Inputs
+    inputs: GraphInputs
     replay: Replay
 
 
@@ -80,7 +80,7 @@ class GraphedStep:
         new, output, attention = self._step(*inputs) if replay is None else replay()
         return tuple(part[:rows].clone() for part in new), output[:rows].clone(), attention[:rows, :source].clone()
 
-    def _replay(self, inputs: Inputs) -> Replay | None:
+    def _replay(self, inputs: GraphInputs) -> Replay | None:
         """The recorded step, after copying these inputs into its own; None if the shape is new."""
         shape = tuple((tuple(part.shape), part.dtype) for part in inputs.tensors)
         if shape not in self._graphs:
@@ -123,7 +123,7 @@ class CudaRecorder:
         return replay
 
 
-def padded(memory: Memory, state: State, tokens: Tensor) -> Inputs:
+def padded(memory: Memory, state: State, tokens: Tensor) -> GraphInputs:
     """The inputs of a step, padded with additional prefixes, sentences and source positions.
 
     >>> memory = Memory(torch.ones(3, 5, 2), torch.ones(3, 5, 2), torch.ones(3, 5) > 0, torch.ones(3, 0, 2))
@@ -143,7 +143,7 @@ def padded(memory: Memory, state: State, tokens: Tensor) -> Inputs:
         _with_rows(memory.first, more_sentences),
         None if memory.rows is None else _padded_rows(memory.rows, more_sentences, more_rows),
     )
-    return Inputs(larger, tuple(_with_rows(part, more_rows) for part in state), _with_rows(tokens, more_rows))
+    return GraphInputs(larger, tuple(_with_rows(part, more_rows) for part in state), _with_rows(tokens, more_rows))
 
 
 def block(count: int) -> int:

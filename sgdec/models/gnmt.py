@@ -54,7 +54,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 from sgdec import hookimpl
 from sgdec.errors import UsageError
 from sgdec.models.base import Correspondence, Memory, ModelContext, Seq2Seq, State
-from sgdec.models.gnmt_products import FIRST_RESIDUAL, Products, make_products
+from sgdec.models.gnmt_products import FIRST_RESIDUAL, GnmtProducts, make_products
 from sgdec.models.kernels import Kernels
 from sgdec.models.lstm import lstm_cell, run_lstm, unpacked
 
@@ -149,7 +149,7 @@ class GNMT(Seq2Seq):
         self.width, self.bridge, self.constrained = width, bridge, constrained
         self.delta: float | None = WIDEST_DELTA if constrained else None
         self.anneal_updates = anneal_updates
-        self._products: Products | None = None
+        self._products: GnmtProducts | None = None
         if constrained:
             self.register_buffer("stored_delta", torch.tensor(0.0))
             self.register_load_state_dict_post_hook(_restore_delta)  # type: ignore[no-untyped-call]  # torch's

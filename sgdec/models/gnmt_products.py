@@ -45,7 +45,7 @@ class Parts(Protocol):
     def score_weight(self) -> Tensor: ...
 
 
-class Products(NamedTuple):
+class GnmtProducts(NamedTuple):
     """The products of a GNMT."""
 
     encoder: list[list[Recurrence]]
@@ -60,7 +60,7 @@ class Products(NamedTuple):
     softmax: Product
 
 
-def make_products(model: Parts, kernels: Kernels) -> Products:
+def make_products(model: Parts, kernels: Kernels) -> GnmtProducts:
     """The products of a model; those of the attention stay in floating point (section 6)."""
     output = 1.0 if model.delta is None else math.tanh(model.delta)
 
@@ -82,7 +82,7 @@ def make_products(model: Parts, kernels: Kernels) -> Products:
     source, target = (float(table.weight.abs().max()) for table in (model.source_embedding, model.target_embedding))
     bottom, *layers = (cast(nn.LSTM, lstm).all_weights[0] for lstm in model.decoder)
     inputs, hidden = recurrence("decoder.0", bottom, target)
-    return Products(
+    return GnmtProducts(
         encoder=[
             [
                 recurrence(f"encoder.{layer}.{direction}", weights, above(layer) if layer else source)

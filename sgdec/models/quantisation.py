@@ -47,7 +47,7 @@ def quantise(model: Seq2Seq, calibrate: Callable[[Seq2Seq], object] | None = Non
     are measured while ``calibrate`` runs the model on some text. Raises `UsageError` if ``calibrate`` is needed but
     not given, or if the model cannot be quantised.
     """
-    recorder = Recorder()
+    recorder = InputRecorder()
     model.freeze(recorder)
     if not recorder.products:
         raise UsageError(f"{type(model).__name__} has no products that can be quantised.")
@@ -70,7 +70,7 @@ def quantise(model: Seq2Seq, calibrate: Callable[[Seq2Seq], object] | None = Non
     return Quantised(tensors, rest, {**recorder.bounds, **recorder.measured}, model.unsettled)
 
 
-class Recorder(Kernels):
+class InputRecorder(Kernels):
     """Records the weights that a model passes, and measures inputs of unknown bound; computes in fp32."""
 
     def __init__(self) -> None:

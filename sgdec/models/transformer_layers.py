@@ -79,7 +79,7 @@ def positions(first: Tensor, steps: int, width: int) -> Tensor:
     return torch.stack([angles.sin(), angles.cos()], -1).flatten(-2)
 
 
-class Inputs(nn.Module):
+class LayerInputs(nn.Module):
     """Adds positions to embeddings [B, T, E]: [B, T, width]; if E is not the width, a linear layer comes first."""
 
     def __init__(self, embedding: int, shape: Shape) -> None:
@@ -190,7 +190,7 @@ class TransformerEncoder(Encoder):
     def __init__(self, embedding: int, layers: int, shape: Shape) -> None:
         super().__init__()
         self.width = shape.width
-        self.inputs = Inputs(embedding, shape)
+        self.inputs = LayerInputs(embedding, shape)
         self.layers = nn.ModuleList(Layer(shape) for _ in range(layers))
         self.norm = final_norm(shape)
 
@@ -233,7 +233,7 @@ class TransformerDecoder(Decoder):
         """``values``: H of the encoder."""
         super().__init__()
         self.width, self.histories = shape.width, layers
-        self.inputs = Inputs(embedding, shape)
+        self.inputs = LayerInputs(embedding, shape)
         self.source = Dense(values, layers * 2 * shape.width, parts=2 * layers)
         self.layers = nn.ModuleList(DecoderLayer(shape) for _ in range(layers))
         self.norm = final_norm(shape)

@@ -22,7 +22,7 @@ from sgdec import hookimpl
 from sgdec.models.base import LanguageModel, Model, ModelContext, State
 from sgdec.models.kernels import Kernels
 from sgdec.models.layers import Dense, pack_layers
-from sgdec.models.transformer_layers import PRESETS, Inputs, Layer, Norm, Shape, causal, final_norm, seen
+from sgdec.models.transformer_layers import PRESETS, Layer, LayerInputs, Norm, Shape, causal, final_norm, seen
 
 
 class TransformerLM(LanguageModel):
@@ -56,7 +56,7 @@ class TransformerLM(LanguageModel):
         self.histories, self.width = layers, width
         self.target_embedding = nn.Embedding(context.target_vocab_size, width)
         nn.init.normal_(self.target_embedding.weight, std=width**-0.5)
-        self.inputs = Inputs(width, shape)
+        self.inputs = LayerInputs(width, shape)
         self.layers = nn.ModuleList(Layer(shape) for _ in range(layers))
         self.norm = final_norm(shape)
         self.softmax = Dense(width, context.target_vocab_size)

@@ -26,7 +26,7 @@ from sgdec.settings import Says
 _EXPECTED = "Expected a comma list of [NAME=][WRAPPER:]...PREDICTOR, such as 'nmt,fst' or 'l2r=nmt,fst'."
 
 
-class Part(NamedTuple):
+class ListPart(NamedTuple):
     """One plugin of the list: the name that its options belong to, and the plugin."""
 
     name: str
@@ -45,7 +45,7 @@ class EntryOptions:
 class ListEntry(NamedTuple):
     """One entry of the list: its wrappers, outermost first, then the predictor."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[ListPart, ...]
 
     @property
     def name(self) -> str:
@@ -70,7 +70,7 @@ def parse_predictors(text: str, taken: Iterable[str] = ()) -> tuple[ListEntry, .
                 what = f"{word!r} is not a name" if word else "a name is missing"
                 raise UsageError(f"--predictors {text!r}: {what} in entry {number}. {_EXPECTED}")
         parts = [_numbered(wrapper, counts) for wrapper in wrappers]
-        parts.append(Part(given, innermost) if equals else _numbered(innermost, counts))
+        parts.append(ListPart(given, innermost) if equals else _numbered(innermost, counts))
         entries.append(ListEntry(tuple(parts)))
     _refuse_clashes(text, [part.name for entry in entries for part in entry.parts], list(taken))
     return tuple(entries)
@@ -95,7 +95,7 @@ def entries_of(predictors: str | Mapping[str, Any], taken: Iterable[str] = ()) -
             if not isinstance(word, str) or not form.fullmatch(word):
                 raise UsageError(f"predictors: {word!r} is not a name. Expected a name such as 'nmt2' or 'lm'.")
         inside = [_numbered(plugin, counts) for plugin in plugins[1:]]
-        entries.append(ListEntry((Part(name, plugins[0]), *inside)))
+        entries.append(ListEntry((ListPart(name, plugins[0]), *inside)))
     if not entries:
         raise UsageError("predictors: none is given. Expected a mapping of names, or a list such as 'nmt,fst'.")
     text = ",".join(map(str, predictors))
@@ -103,10 +103,10 @@ def entries_of(predictors: str | Mapping[str, Any], taken: Iterable[str] = ()) -
     return tuple(entries)
 
 
-def _numbered(plugin: str, counts: Counter[str]) -> Part:
+def _numbered(plugin: str, counts: Counter[str]) -> ListPart:
     name = name_of(plugin)
     counts[name] += 1
-    return Part(name if counts[name] == 1 else f"{name}{counts[name]}", plugin)
+    return ListPart(name if counts[name] == 1 else f"{name}{counts[name]}", plugin)
 
 
 def _refuse_clashes(text: str, names: list[str], taken: list[str]) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from sgdec.errors import SgdecError, UsageError, counted
 from sgdec.io.outputs import Outputs
 from sgdec.sums import mean
-from sgdec.tasks.metrics import NAMES, SAMPLES, SEED, Score, Scores, Test, corpus_scores, sentence_chrf
+from sgdec.tasks.metrics import NAMES, SAMPLES, SEED, MetricScores, Score, Test, corpus_scores, sentence_chrf
 from sgdec.terminal import Bar, track
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class Overlap:
 
 
 @dataclass(frozen=True)
-class Sentence:
+class ComparedSentence:
     """The outputs of one sentence."""
 
     number: int
@@ -136,7 +136,7 @@ class Comparison:
 
     systems: tuple[System, ...]
     overlaps: tuple[Overlap, ...]
-    sentences: tuple[Sentence, ...]
+    sentences: tuple[ComparedSentence, ...]
     signatures: Mapping[str, str]
     """sacreBLEU's signatures, by the keys of `System.scores`; empty without references."""
     overlap_signatures: Mapping[str, str]
@@ -150,7 +150,7 @@ class Comparison:
     def has_references(self) -> bool:
         return bool(self.signatures)
 
-    def most_different(self, count: int) -> list[Sentence]:
+    def most_different(self, count: int) -> list[ComparedSentence]:
         """At most ``count`` sentences with different outputs, the largest difference in chrF first."""
         different = (sentence for sentence in self.sentences if sentence.differs)
         return sorted(different, key=lambda sentence: -abs(sentence.difference))[:count]
@@ -275,7 +275,7 @@ def _overlap(first: Outputs, run: Outputs) -> tuple[Overlap, Mapping[str, str]]:
     lists = list(zip(first.lists, run.lists, strict=True))
     pairs = [(one[0].text, other[0].text) for one, other in lists if one and other]
     before, after = [one for one, _ in pairs], [other for _, other in pairs]
-    scores = corpus_scores([after], [before], "none", keys=("bleu", "chrf")) if pairs else Scores({}, ({},))
+    scores = corpus_scores([after], [before], "none", keys=("bleu", "chrf")) if pairs else MetricScores({}, ({},))
     values = {key: score.value for key, score in scores.systems[0].items()}
     overlap = Overlap(
         run.name,
@@ -321,13 +321,13 @@ def _differences(first: Outputs, run: Outputs) -> ScoreDifferences | None:
 
 def _sentences(
     runs: Sequence[Outputs], rows: Sequence[tuple[str, ...]], source: Sequence[str] | None, metric: CHRF
-) -> Iterator[Sentence]:
+) -> Iterator[ComparedSentence]:
     best = zip(*(run.best for run in runs), strict=True)
     found = zip(*(map(bool, run.lists) for run in runs), strict=True)
     for number, (hypotheses, has, references, line) in enumerate(zip_longest(best, found, rows, source or ()), 1):
         outputs = tuple(hypothesis.text for hypothesis in hypotheses)
         against = references or outputs[:1]
-        yield Sentence(
+        yield ComparedSentence(
             number,
             line,
             references or (),

@@ -13,7 +13,7 @@ NONE = "-"
 """Stands for a number that is undefined."""
 
 
-class Table(NamedTuple):
+class TextTable(NamedTuple):
     """A table whose first column has texts and whose other columns have numbers."""
 
     title: str
@@ -22,7 +22,7 @@ class Table(NamedTuple):
     notes: list[str]
 
 
-def tables(comparison: Comparison) -> Iterator[Table]:
+def tables(comparison: Comparison) -> Iterator[TextTable]:
     """The tables that a comparison has: scores, overlap with the first run, n-best lists."""
     if comparison.has_references:
         yield _scores(comparison)
@@ -32,7 +32,7 @@ def tables(comparison: Comparison) -> Iterator[Table]:
         yield _lists(dict(listed))
 
 
-def _scores(comparison: Comparison) -> Table:
+def _scores(comparison: Comparison) -> TextTable:
     rows = []
     for system in comparison.systems:
         rows.append([system.name, *map(_value, system.scores.values()), *_lengths(system)])
@@ -45,7 +45,7 @@ def _scores(comparison: Comparison) -> Table:
         notes.append(f"Missing outputs count as empty ones: {missing}.")
     if "bleu" in comparison.signatures:
         notes += _without_4_grams([system.name for system in comparison.systems if not system.has_4_grams])
-    return Table(
+    return TextTable(
         "Scores against the references",
         ["", *(NAMES[key] for key in comparison.signatures), "length ratio", "brevity penalty"],
         rows,
@@ -86,14 +86,14 @@ def _lengths(system: System) -> list[str]:
     return [_ratio(system.length_ratio), _ratio(system.brevity_penalty)]
 
 
-def _overlaps(comparison: Comparison) -> Table:
+def _overlaps(comparison: Comparison) -> TextTable:
     rows = [_overlap(each) for each in comparison.overlaps]
     head = ["", "equal outputs", "BLEU", "chrF", "word ratio", "character ratio", "score", "higher in", "lower in"]
     if all(each.scores is None for each in comparison.overlaps):
         head, rows = head[:6], [row[:6] for row in rows]
     name = comparison.systems[0].name
     title = f"Overlap with {name}, whose outputs take the place of references"
-    return Table(title, head, rows, [*_overlap_notes(comparison), *_signed(comparison.overlap_signatures)])
+    return TextTable(title, head, rows, [*_overlap_notes(comparison), *_signed(comparison.overlap_signatures)])
 
 
 def _overlap_notes(comparison: Comparison) -> Iterator[str]:
@@ -137,7 +137,7 @@ def _overlap(overlap: Overlap) -> list[str]:
     ]
 
 
-def _lists(lists: Mapping[str, Lists]) -> Table:
+def _lists(lists: Mapping[str, Lists]) -> TextTable:
     head = ["", "fewest", "mean", "most", "chrF of the first", "chrF of the best", "rank of the best"]
     rows = [
         [
@@ -150,13 +150,13 @@ def _lists(lists: Mapping[str, Lists]) -> Table:
         for name, each in lists.items()
     ]
     if all(each.best_chrf is None for each in lists.values()):
-        return Table("Hypotheses per sentence", head[:4], [row[:4] for row in rows], [])
+        return TextTable("Hypotheses per sentence", head[:4], [row[:4] for row in rows], [])
     (sentences,) = {each.sentences for each in lists.values()}
     notes = [
         "The best hypothesis of a list (the oracle) has the highest chrF.",
         f"Means of chrF and rank: over the {counted(sentences, 'sentence')} with an output in every file.",
     ]
-    return Table("Hypotheses per sentence", head, rows, notes)
+    return TextTable("Hypotheses per sentence", head, rows, notes)
 
 
 def _signed(signatures: Mapping[str, str]) -> list[str]:

@@ -64,7 +64,7 @@ class Score:
 
 
 @dataclass(frozen=True)
-class Scores:
+class MetricScores:
     """The scores of all systems."""
 
     signatures: Mapping[str, str]
@@ -81,7 +81,7 @@ def corpus_scores(
     samples: int | None = None,
     seed: int = SEED,
     keys: Sequence[str] = tuple(NAMES),
-) -> Scores:
+) -> MetricScores:
     """Scores of the outputs of each system, one per sentence, against one or more references for each sentence.
 
     ``samples``: the number of trials or resamples, by default `SAMPLES`. ``seed`` must be above 0, because sacreBLEU
@@ -103,7 +103,7 @@ def corpus_scores(
     values = {
         key: [metric.corpus_score(each, references).score for each in outputs] for key, metric in metrics.items()
     }
-    return Scores(
+    return MetricScores(
         {key: metric.get_signature().format() for key, metric in metrics.items()},
         tuple(
             {key: _score(of[place], None if place == 0 else of[0]) for key, of in values.items()}
@@ -125,7 +125,7 @@ def _randomised(
     references: Sequence[Sequence[str]],
     trials: int,
     seed: int,
-) -> Scores:
+) -> MetricScores:
     signatures = {}
     systems: list[dict[str, Score]] = [{} for _ in outputs]
     for key, metric in metrics.items():
@@ -140,7 +140,7 @@ def _randomised(
         signature.update("seed", seed)
         signature.update("ar", trials)
         signatures[key] = signature.format()
-    return Scores(signatures, tuple(systems))
+    return MetricScores(signatures, tuple(systems))
 
 
 def statistics_of(metric: Metric, outputs: Sequence[str], references: Sequence[Sequence[str]]) -> Statistics:
@@ -159,7 +159,7 @@ def _bootstrapped(
     references: Sequence[Sequence[str]],
     samples: int,
     seed: int,
-) -> Scores:
+) -> MetricScores:
     from sacrebleu.significance import PairedTest, Result
 
     _require_room(len(outputs[0]), samples)
@@ -178,7 +178,7 @@ def _bootstrapped(
             base = first.score if place else None
             scores[key] = _score(result.score, base, result.p_value, result.mean, result.ci)
         systems.append(scores)
-    return Scores(
+    return MetricScores(
         {key: signature.format() for key, signature in zip(metrics, signatures.values(), strict=True)}, tuple(systems)
     )
 

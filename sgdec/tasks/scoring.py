@@ -22,7 +22,7 @@ from sgdec.text.steps import Stepping
 
 
 @dataclass(frozen=True)
-class Pair(Source):
+class ScoringPair(Source):
     """A source and the output to be scored."""
 
     target: tuple[int, ...] = ()
@@ -34,13 +34,13 @@ class ForbiddenOutput(SgdecError):
 
 
 class GivenOutput(Predictor):
-    """Allows only the target of a `Pair`, with score 0."""
+    """Allows only the target of a `ScoringPair`, with score 0."""
 
     max_score = 0.0
 
     def initialize(self, source: Source) -> None:
         """Raises TypeError for a source without an output."""
-        if not isinstance(source, Pair):
+        if not isinstance(source, ScoringPair):
             raise TypeError(f"expected a Pair, not {source!r}")
         self._allowed = (*source.target, EOS)
         self._state = 0
@@ -81,12 +81,12 @@ class GivenOutputDecoder(Decoder):
         return Result([replace(found, ledger=ledger, weights=tuple(row[:-1] for row in found.weights))])
 
 
-def paired(source: Source, target: tuple[int, ...]) -> Pair:
+def paired(source: Source, target: tuple[int, ...]) -> ScoringPair:
     """A source with the tokens of its output. Raises SgdecError for tokens that cannot be in an output."""
     for token in target:
         if token in (BOS, EOS):
             raise SgdecError(f"'{token}' cannot be a token of an output.")
-    return Pair(source.id, source.tokens, source.text, len(target), target)
+    return ScoringPair(source.id, source.tokens, source.text, len(target), target)
 
 
 def encoded(text: str, vocabulary: Vocabulary, source: Source, sources: Vocabulary | None) -> tuple[int, ...]:
@@ -101,7 +101,7 @@ def encoded(text: str, vocabulary: Vocabulary, source: Source, sources: Vocabula
 
 
 def with_given_output(constellation: Constellation) -> Constellation:
-    """The same predictors, and as the last one `GivenOutput`, which allows only the target of a `Pair`."""
+    """The same predictors, and as the last one `GivenOutput`, which allows only the target of a `ScoringPair`."""
     last = Member("(given output)", lift(GivenOutput()), 1.0, given=True)  # no plugin can have this name
     members, kind = [*constellation.members, last], constellation.bounds_kind
     return type(constellation)(members, vocab_size=constellation.vocab_size, bounds=kind)

@@ -15,11 +15,11 @@ from sgdec.lifting import lift
 from sgdec.protocol import ABILITIES, FORBIDDEN, BatchPredictor, Source, State, ability
 from sgdec.testing.reading import plain, read_row, where
 from sgdec.testing.snapshot import snapshot
-from sgdec.testing.subject import Subject
+from sgdec.testing.subject import TestSubject
 from sgdec.testing.walks import Visit, can_follow, completions, follow, go_far, visits
 
 
-class AbilityChecks(Subject):
+class AbilityChecks(TestSubject):
     """The part of `PredictorContract` that tests bounds, keys, attention and labels."""
 
     def test_best_remaining_is_never_exceeded(self) -> None:

@@ -17,7 +17,7 @@ from sgdec.lifting import lift
 from sgdec.protocol import FORBIDDEN, Arcs, BatchPredictor, Candidates, Listed, Source, State
 from sgdec.testing.reading import read_row, sparse_rows, where
 from sgdec.testing.snapshot import snapshot
-from sgdec.testing.subject import Subject
+from sgdec.testing.subject import TestSubject
 
 PARTS = (("offsets", np.int64), ("tokens", np.int64), ("scores", np.float64), ("states after the tokens", np.int64))
 """The parts of a result of `arcs`, with their types."""
@@ -26,7 +26,7 @@ Request: TypeAlias = Sequence[Candidates] | None
 """Candidates for each prefix of a call; None = all tokens that can follow."""
 
 
-class Place(NamedTuple):
+class CheckedPlace(NamedTuple):
     """A prefix of a sentence, with its state."""
 
     source: Source
@@ -37,7 +37,7 @@ class Place(NamedTuple):
         return where(self.source, self.prefix)
 
 
-class AutomatonChecks(Subject):
+class AutomatonChecks(TestSubject):
     """The part of `PredictorContract` that compares the forms of an automaton."""
 
     def test_an_automaton_that_lists_what_can_follow_has_no_open_row(self) -> None:
@@ -89,7 +89,7 @@ class AutomatonChecks(Subject):
         for source, prefix in self._prefixes:
             (state,) = consumed = predictor.initialize_batch([source])
             for t, token in enumerate(prefix, 1):
-                (state,) = call_arcs(predictor, [Place(source, prefix[: t - 1], state)], [[token]])[3]
+                (state,) = call_arcs(predictor, [CheckedPlace(source, prefix[: t - 1], state)], [[token]])[3]
                 consumed = predictor.consume_batch(consumed, [token])
                 first, second = (
                     read_row(predictor.predict_batch(at), 0, self.vocab_size) for at in (consumed, [int(state)])
@@ -134,10 +134,10 @@ class AutomatonChecks(Subject):
 
     # Helpers.
 
-    def _places(self, predictor: BatchPredictor) -> list[Place]:
-        return [Place(source, *found) for source in self.sources for found in self._states(predictor, source)]
+    def _places(self, predictor: BatchPredictor) -> list[CheckedPlace]:
+        return [CheckedPlace(source, *found) for source in self.sources for found in self._states(predictor, source)]
 
-    def _calls(self, predictor: BatchPredictor) -> Iterator[tuple[list[Place], Request]]:
+    def _calls(self, predictor: BatchPredictor) -> Iterator[tuple[list[CheckedPlace], Request]]:
         """Prefixes for one call of `arcs`, with candidates: one, many in any order and more than once, and none."""
         rng = self._rng()
         places = self._places(predictor)
@@ -157,7 +157,7 @@ class AutomatonChecks(Subject):
                 yield asked, None
 
     def _check_tokens_and_scores(
-        self, predictor: Any, places: Sequence[Place], request: Request, found: Arcs
+        self, predictor: Any, places: Sequence[CheckedPlace], request: Request, found: Arcs
     ) -> None:
         offsets, tokens, scores, after = found
         for i, place in enumerate(places):
@@ -186,7 +186,7 @@ class AutomatonChecks(Subject):
                 for one, other in zip_longest(ours, stepped):
                     assert one == other, f"arcs must be what steps returns: {one}, but {other} in steps {place}"
 
-    def _check_states_after(self, predictor: Any, places: Sequence[Place], found: Arcs) -> None:
+    def _check_states_after(self, predictor: Any, places: Sequence[CheckedPlace], found: Arcs) -> None:
         """Compare the states after all tokens that can follow with those that consuming gives."""
         offsets, tokens, scores, after = found
         rows = np.repeat(np.arange(len(places)), np.diff(offsets))
@@ -197,7 +197,7 @@ class AutomatonChecks(Subject):
             return
         before, consumed = [place.state for place, _, _ in steps], [token for _, token, _ in steps]
         reached = predictor.consume_batch(before, consumed)
-        at = [Place(place.source, (*place.prefix, token), state) for place, token, state in steps]
+        at = [CheckedPlace(place.source, (*place.prefix, token), state) for place, token, state in steps]
         expected = [there._replace(state=int(state)) for there, state in zip(at, reached, strict=True)]
         first, second = (predictor.predict_batch([there.state for there in each]) for each in (expected, at))
         for i, there in enumerate(at):
@@ -222,7 +222,7 @@ def listed_arrays(request: Request) -> Listed | None:
     return offsets, np.array([token for row in request for token in row], np.int64)
 
 
-def call_arcs(predictor: Any, places: Sequence[Place], request: Request) -> Arcs:
+def call_arcs(predictor: Any, places: Sequence[CheckedPlace], request: Request) -> Arcs:
     """Call `arcs` and check the form of its result."""
     states, at = np.array([place.state for place in places], np.int64), _at(places)
     asked = "without candidates" if request is None else "with candidates"
@@ -250,7 +250,7 @@ def call_arcs(predictor: Any, places: Sequence[Place], request: Request) -> Arcs
     return found
 
 
-def _check_tensors(predictor: Any, places: Sequence[Place], request: Request, device: str) -> None:
+def _check_tensors(predictor: Any, places: Sequence[CheckedPlace], request: Request, device: str) -> None:
     """Compare the answer for tensors with that for arrays."""
     import torch
 
@@ -282,7 +282,7 @@ def _with_states(
     ]
 
 
-def _at(places: Sequence[Place]) -> str:
+def _at(places: Sequence[CheckedPlace]) -> str:
     """The prefixes of a call, for an error message."""
     if len(places) == 1:
         return str(places[0])

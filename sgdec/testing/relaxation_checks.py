@@ -18,7 +18,7 @@ from sgdec.lifting import lift
 from sgdec.protocol import FORBIDDEN, BatchPredictor, Source, State
 from sgdec.relaxations import Relaxation
 from sgdec.testing.reading import Row, read_row, where
-from sgdec.testing.subject import Subject
+from sgdec.testing.subject import TestSubject
 
 MOST_PREFIXES = 150
 """At most this many short prefixes of a sentence are tested, the shortest first."""
@@ -28,7 +28,7 @@ LONGEST = 4
 """The length of the longest of them."""
 
 
-class Seen(NamedTuple):
+class SeenRelaxations(NamedTuple):
     """A prefix of a sentence, with the predictor's state and scores after it."""
 
     source: Source
@@ -40,7 +40,7 @@ class Seen(NamedTuple):
         return f"{where(self.source, self.prefix)}, in state {str(self.state)[:200]}"
 
 
-class RelaxationChecks(Subject):
+class RelaxationChecks(TestSubject):
     """The part of `PredictorContract` that tests relaxations and whole automata."""
 
     def test_relaxations_are_the_same_objects_in_all_states_of_a_sentence(self) -> None:
@@ -160,7 +160,7 @@ class RelaxationChecks(Subject):
 
     # Helpers.
 
-    def _relaxed(self) -> Iterator[tuple[Seen, tuple[Relaxation, ...], Any]]:
+    def _relaxed(self) -> Iterator[tuple[SeenRelaxations, tuple[Relaxation, ...], Any]]:
         """Prefixes with the relaxations that the empty prefix of the sentence has, and the predictor."""
         predictor: Any = lift(self.make())
         if getattr(predictor, "relaxations", None) is None:
@@ -171,7 +171,7 @@ class RelaxationChecks(Subject):
                 relaxations = tuple(predictor.relaxations(seen.state))
             yield seen, relaxations, predictor
 
-    def _seen(self, predictor: BatchPredictor) -> Iterator[Seen]:
+    def _seen(self, predictor: BatchPredictor) -> Iterator[SeenRelaxations]:
         """For each sentence the empty prefix, other short ones, and the prefixes of random walks and ``extremes``."""
         for source in self.sources:
             (root,) = predictor.initialize_batch([source])
@@ -193,7 +193,7 @@ class RelaxationChecks(Subject):
                 ]
             yield from self._along(predictor, source, root)
 
-    def _along(self, predictor: BatchPredictor, source: Source, root: State) -> Iterator[Seen]:
+    def _along(self, predictor: BatchPredictor, source: Source, root: State) -> Iterator[SeenRelaxations]:
         """The prefixes of random walks and ``extremes``, as far as their tokens are not forbidden."""
         for whole in [*self._prefixes_of(source, self.walks), *self.extremes]:
             state = root
@@ -206,10 +206,10 @@ class RelaxationChecks(Subject):
 
     def _read(
         self, predictor: BatchPredictor, source: Source, prefixes: list[tuple[tuple[int, ...], State]]
-    ) -> Iterator[Seen]:
+    ) -> Iterator[SeenRelaxations]:
         scores = predictor.predict_batch([state for _, state in prefixes])
         for place, (prefix, state) in enumerate(prefixes):
-            yield Seen(source, prefix, state, read_row(scores, place, self.vocab_size))
+            yield SeenRelaxations(source, prefix, state, read_row(scores, place, self.vocab_size))
 
 
 def _words(tokens: np.ndarray, length: int) -> np.ndarray:
@@ -228,5 +228,5 @@ def _is(one: object, other: object) -> bool:
     return one is other
 
 
-def _name(subject: Subject) -> str:
+def _name(subject: TestSubject) -> str:
     return type(subject.make()).__name__

@@ -14,7 +14,7 @@ import numpy as np
 from sgdec.context import EOS
 from sgdec.lifting import lift
 from sgdec.protocol import ABILITIES, BatchPredictor, Candidates, ability
-from sgdec.testing.automaton_checks import AutomatonChecks, Place, call_arcs, listed_arrays
+from sgdec.testing.automaton_checks import AutomatonChecks, CheckedPlace, call_arcs, listed_arrays
 from sgdec.testing.reading import Row, read_row
 
 ROUNDS = 100
@@ -33,9 +33,9 @@ class ReleaseChecks(AutomatonChecks):
         predictor: Any = lift(self.make())
         if not hasattr(predictor, "arcs"):
             return
-        met: dict[int, tuple[Place, bytes]] = {}
+        met: dict[int, tuple[CheckedPlace, bytes]] = {}
         for source in (*self.sources, *self.sources):
-            places = [Place(source, *found) for found in self._states(predictor, source)]
+            places = [CheckedPlace(source, *found) for found in self._states(predictor, source)]
             for place in places:
                 row = read_row(predictor.predict_batch([place.state]), 0, self.vocab_size).tobytes()
                 first, expected = met.setdefault(int(place.state), (place, row))
@@ -85,7 +85,7 @@ class ReleaseChecks(AutomatonChecks):
             f"a released sentence must leave nothing: {growth:.0f} bytes stay in memory for each sentence"
         )
 
-    def _row(self, predictor: BatchPredictor, place: Place, promise: str) -> Row:
+    def _row(self, predictor: BatchPredictor, place: CheckedPlace, promise: str) -> Row:
         try:
             return read_row(predictor.predict_batch([place.state]), 0, self.vocab_size)
         except Exception as error:

@@ -15,7 +15,7 @@ from sgdec.testing.shared import Shared
 from sgdec.testing.walks import random_prefix
 
 
-class Subject(ABC):
+class TestSubject(ABC):
     """The configuration of `PredictorContract`, and helpers for its tests."""
 
     vocab_size: int

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from sacrebleu.metrics.base import Score
 
 
-class Scored(NamedTuple):
+class ScoredText(NamedTuple):
     """One corpus-level score and the signature that reproduces it."""
 
     name: str
@@ -18,7 +18,7 @@ class Scored(NamedTuple):
     signature: str
 
 
-def bleu_and_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> list[Scored]:
+def bleu_and_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> list[ScoredText]:
     """sacreBLEU's corpus BLEU (13a, cased) and chrF, with signatures."""
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
@@ -26,7 +26,7 @@ def bleu_and_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> list[
     scored = []
     for metric in (BLEU(), CHRF()):
         score: Score = metric.corpus_score(list(hypotheses), [list(references)])
-        scored.append(Scored(score.name, float(score.score), str(score), str(metric.get_signature())))
+        scored.append(ScoredText(score.name, float(score.score), str(score), str(metric.get_signature())))
     return scored
 
 

@@ -28,8 +28,8 @@ import torch
 
 from sgdec.errors import SgdecError
 from sgdec.search.memory import is_out_of_memory
-from sgdec.training.data.batch import Batch, take
-from sgdec.training.data.budget import Budget
+from sgdec.training.data.batch import TrainingBatch, take
+from sgdec.training.data.budget import BatchBudget
 from sgdec.training.log import LOG
 from sgdec.training.run.resuming import last_good
 
@@ -79,7 +79,7 @@ def way_out(run: Path, smaller: str) -> str:
 class Splitter:
     """Splits batches that do not fit in memory, and records what had to be left out."""
 
-    budget: Budget
+    budget: BatchBudget
     ceiling: float = math.inf
     """The largest cost of a batch that is not split."""
     unfit: list[int] = field(default_factory=list)
@@ -88,11 +88,11 @@ class Splitter:
     skipped: list[int] = field(default_factory=list)
     """Steps without an update, because no example was left."""
 
-    def split(self, batches: Sequence[Batch]) -> list[Batch]:
+    def split(self, batches: Sequence[TrainingBatch]) -> list[TrainingBatch]:
         """The same examples without unfit ones, in batches within the ceiling or of one example."""
         return [part for batch in batches for part in self._split(batch)]
 
-    def _split(self, batch: Batch) -> list[Batch]:
+    def _split(self, batch: TrainingBatch) -> list[TrainingBatch]:
         if not self.unfit and self._cost(batch) <= self.ceiling:
             return [batch]
         fit = [row for row, line in enumerate(batch.lines) if line not in self.unfit]
@@ -103,7 +103,7 @@ class Splitter:
         half = len(fit) // 2
         return [*self._split(take(batch, fit[:half])), *self._split(take(batch, fit[half:]))]
 
-    def shrink(self, batch: Batch, step: int) -> None:
+    def shrink(self, batch: TrainingBatch, step: int) -> None:
         """Lower the ceiling after this batch did not fit, or leave out its only example."""
         if len(batch.lines) > 1:
             self.ceiling = min(self.ceiling, SHARE * self._cost(batch))
@@ -121,11 +121,11 @@ class Splitter:
         so_far = f"{len(self.skipped)} so far"
         self.log.warning(f"step {step}: no example of this update fits in memory; it is skipped ({so_far})")
 
-    def _cost(self, batch: Batch) -> float:
+    def _cost(self, batch: TrainingBatch) -> float:
         return self.budget.cost(len(batch.lines), _longest(batch))
 
 
-def _longest(batch: Batch) -> list[int]:
+def _longest(batch: TrainingBatch) -> list[int]:
     """Tokens of the longest target, and of the longest source, if any."""
     sources = [] if batch.source is None else [batch.source.size(1)]
     return [batch.mask.size(1) - 1, *sources]

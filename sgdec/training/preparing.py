@@ -20,15 +20,15 @@ from sgdec.training.data.workspace import make_budget
 from sgdec.training.device import choose_precision
 from sgdec.training.log import LOG, QUIET
 from sgdec.training.out_of_memory import Splitter, told
-from sgdec.training.parallel.group import Group
+from sgdec.training.parallel.group import ProcessGroup
 from sgdec.training.parallel.launch import joined, restarted
 from sgdec.training.parallel.strategy import Strategy
 from sgdec.training.parallel.volume import Volume
 from sgdec.training.run import pretrained, resuming, starting
 from sgdec.training.run.alone import alone
 from sgdec.training.run.inputs import describe_model, read_inputs, read_vocabularies
-from sgdec.training.run.progress import PROGRESS, Progress
-from sgdec.training.run.report import Report, Silence
+from sgdec.training.run.progress import PROGRESS, TrainingProgress
+from sgdec.training.run.report import Silence, TrainingReport
 from sgdec.training.trainer import Trained, Trainer
 from sgdec.training.updating import Updater
 
@@ -52,10 +52,10 @@ def prepare(
     resume: bool = False,
     host: Host | None = None,
     quiet: bool = False,
-    group: Group | None = None,
+    group: ProcessGroup | None = None,
 ) -> Trainer:
     """A trainer at the start of a new run, or at the last checkpoint of a resumed one. Raises errors as `train`."""
-    folder, group, host = Path(config.output), group or Group(), host or Host()
+    folder, group, host = Path(config.output), group or ProcessGroup(), host or Host()
     if config.threads:
         torch.set_num_threads(config.threads)
     earlier = resuming.earlier_config(folder, resume)
@@ -84,7 +84,7 @@ def prepare(
     batches = len(inputs.train.batches(budget, order=(config.seed, 0)))
     steps_per_epoch = math.ceil(batches / config.accumulate)
     total_steps = config.max_steps or math.ceil(config.epochs * steps_per_epoch)
-    progress = Progress.read(folder / "last" / PROGRESS) if resume else Progress()
+    progress = TrainingProgress.read(folder / "last" / PROGRESS) if resume else TrainingProgress()
     updater = Updater(config, model, precision, total_steps=total_steps, step=progress.step, group=group)
     if resume:
         progress.require_fit(
@@ -94,7 +94,7 @@ def prepare(
             examples=len(inputs.train),
         )
         updater.restore(folder / "last", progress.step)
-    report = Report(folder, step=progress.step) if group.first else Silence()
+    report = TrainingReport(folder, step=progress.step) if group.first else Silence()
     ceiling = progress.ceiling or math.inf
     updater.splitter = Splitter(budget, ceiling, progress.unfit, log, progress.skipped)
     return Trainer(

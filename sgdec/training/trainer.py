@@ -26,20 +26,20 @@ from sgdec.models.base import Model, Seq2Seq
 from sgdec.terminal import Bar
 from sgdec.training import validation
 from sgdec.training.config import TrainConfig
-from sgdec.training.data.batch import Batch
-from sgdec.training.data.budget import Budget
+from sgdec.training.data.batch import TrainingBatch
+from sgdec.training.data.budget import BatchBudget
 from sgdec.training.data.noise import SourceNoise
 from sgdec.training.data.text import ParallelText, Text
 from sgdec.training.data.workspace import WORKSPACE, Workspace, for_scoring
 from sgdec.training.log import LOG
 from sgdec.training.optimisation import learning_rate
 from sgdec.training.out_of_memory import told
-from sgdec.training.parallel.group import Group
+from sgdec.training.parallel.group import ProcessGroup
 from sgdec.training.parallel.volume import Volume
 from sgdec.training.run import resuming
 from sgdec.training.run.inputs import Inputs
-from sgdec.training.run.progress import PROGRESS, Progress
-from sgdec.training.run.report import METRICS, Report, duration
+from sgdec.training.run.progress import PROGRESS, TrainingProgress
+from sgdec.training.run.report import METRICS, TrainingReport, duration
 from sgdec.training.updating import Updater
 
 LOG_EVERY = 50
@@ -62,18 +62,18 @@ class Trainer:
     """One run; `sgdec.training.preparing.prepare` makes its parts from the settings.
 
     `run` trains to the end. A caller who wants to follow the training iterates over `steps`, which yields the losses.
-    In a parallel run each rank of a `Group` has a trainer. All do the same, except that only rank 0 validates, writes
-    and reports.
+    In a parallel run each rank of a `ProcessGroup` has a trainer. All do the same, except that only rank 0
+    validates, writes and reports.
     """
 
     config: TrainConfig
     inputs: Inputs
     updater: Updater
-    budget: Budget
+    budget: BatchBudget
     """The limit on the cost of a batch."""
     steps_per_epoch: int
-    progress: Progress
-    report: Report
+    progress: TrainingProgress
+    report: TrainingReport
     noise: SourceNoise
     volume: Volume
     started: Sequence[str] = ()
@@ -99,7 +99,7 @@ class Trainer:
         return Path(self.config.output)
 
     @property
-    def group(self) -> Group:
+    def group(self) -> ProcessGroup:
         return self.updater.strategy.group
 
     def run(self) -> Trained:
@@ -143,7 +143,7 @@ class Trainer:
             if p.batch == len(order):
                 p.epoch, p.batch = p.epoch + 1, 0
 
-    def _step(self, batches: Sequence[Batch], *, end_of_epoch: bool) -> float:
+    def _step(self, batches: Sequence[TrainingBatch], *, end_of_epoch: bool) -> float:
         """One update, and the log row, validation or checkpoint that is due after it."""
         config, p = self.config, self.progress
         started = time.monotonic()

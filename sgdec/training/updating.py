@@ -19,8 +19,8 @@ from sgdec.errors import SgdecError
 from sgdec.models.base import Model
 from sgdec.search.memory import is_out_of_memory
 from sgdec.training.config import TrainConfig
-from sgdec.training.data.batch import Batch
-from sgdec.training.data.budget import Tokens
+from sgdec.training.data.batch import TrainingBatch
+from sgdec.training.data.budget import TokenCounts
 from sgdec.training.data.seeds import hash_seed
 from sgdec.training.device import set_seed
 from sgdec.training.moving_average import MovingAverage
@@ -28,7 +28,7 @@ from sgdec.training.objectives.expected_reward import ExpectedReward
 from sgdec.training.objectives.likelihood import Likelihood
 from sgdec.training.optimisation import make_optimizer, require_whole, uses_sgd
 from sgdec.training.out_of_memory import IN_A_ROW, Splitter, way_out
-from sgdec.training.parallel.group import Group
+from sgdec.training.parallel.group import ProcessGroup
 from sgdec.training.parallel.memory import collect_memory, restore_memory
 from sgdec.training.parallel.strategy import Loss, make_strategy
 from sgdec.training.run.resuming import last_good
@@ -49,7 +49,7 @@ class Updater:
         *,
         total_steps: int,
         step: int = 0,
-        group: Group | None = None,
+        group: ProcessGroup | None = None,
     ) -> None:
         """``step``: updates made so far, of ``total_steps``; ``precision``: not auto; ``group``: the run's ranks.
 
@@ -58,14 +58,14 @@ class Updater:
         self.config, self.model, self.precision, self.total_steps = config, model, precision, total_steps
         self.step = step
         self.expected_reward = ExpectedReward(config) if config.objective == "expected-reward" else None
-        self.strategy = make_strategy(config.parallel, group or Group(), model, self._loss())
+        self.strategy = make_strategy(config.parallel, group or ProcessGroup(), model, self._loss())
         self.optimizer = make_optimizer(config, self.strategy.owned.values(), step + 1)
         self.average = MovingAverage(model, config.ema) if config.ema else None
-        self.splitter = Splitter(Tokens(config.batch_tokens))
-        self.made_of: Sequence[Batch] = []
+        self.splitter = Splitter(TokenCounts(config.batch_tokens))
+        self.made_of: Sequence[TrainingBatch] = []
         """The batches of the last update, after splitting to fit in memory; empty if it was skipped."""
 
-    def update(self, batches: Sequence[Batch], step: int, rate: float) -> tuple[float, float]:
+    def update(self, batches: Sequence[TrainingBatch], step: int, rate: float) -> tuple[float, float]:
         """Make update ``step`` (from 1).
 
         Returns the mean loss per target token and the norm of the gradient before clipping. If no example fits in
@@ -95,7 +95,7 @@ class Updater:
             self.average.update(self.model, step)
         return sum(values), norm
 
-    def _backward(self, batches: Sequence[Batch]) -> tuple[list[Batch], list[torch.Tensor]]:
+    def _backward(self, batches: Sequence[TrainingBatch]) -> tuple[list[TrainingBatch], list[torch.Tensor]]:
         """Fill the gradients.
 
         Returns the batches, split to fit in memory, and the share of each in the mean loss per token. Both lists are
@@ -141,13 +141,15 @@ class Updater:
         if reward is None:
             return likelihood
 
-        def rewarded(batch: Batch) -> torch.Tensor:
+        def rewarded(batch: TrainingBatch) -> torch.Tensor:
             with likelihood.autocast():
                 return reward.loss(self.model, batch.to(config.device), self.step)
 
         return rewarded
 
-    def _not_finite(self, batches: Sequence[Batch], values: Sequence[float], norm: float, step: int) -> SgdecError:
+    def _not_finite(
+        self, batches: Sequence[TrainingBatch], values: Sequence[float], norm: float, step: int
+    ) -> SgdecError:
         """The error for a loss or norm that is not finite; names the lines and the last good checkpoint."""
         loss, guilty = sum(values), batches
         if math.isfinite(loss):

@@ -16,8 +16,8 @@ from sgdec.terminal import Bar, track
 from sgdec.text.bleu import bleu
 from sgdec.text.gleu import mean_gleu
 from sgdec.text.steps import Stepping
-from sgdec.training.data.batch import Batch, pad, take
-from sgdec.training.data.budget import Budget
+from sgdec.training.data.batch import TrainingBatch, pad, take
+from sgdec.training.data.budget import BatchBudget
 from sgdec.training.data.text import ParallelText, Text
 from sgdec.training.log import LOG
 from sgdec.training.out_of_memory import in_halves
@@ -26,7 +26,7 @@ LENGTH_FACTOR = 2
 """Limit on the tokens of an output, as a multiple of its source's."""
 
 
-def batch_nll(model: Model, batch: Batch, label_smoothing: float = 0.0) -> Tensor:
+def batch_nll(model: Model, batch: TrainingBatch, label_smoothing: float = 0.0) -> Tensor:
     """Sum of -ln P over the target tokens of a batch, including ``</s>``, each times its weight if there are weights.
 
     No logits are computed for padding.
@@ -47,11 +47,11 @@ def summed_nll(logits: Tensor, targets: Tensor, weights: Tensor | None, label_sm
 
 @torch.inference_mode()
 def perplexity(
-    model: Model, data: Text, *, budget: int | Budget = 4096, device: str = "cpu", log: Logger = LOG
+    model: Model, data: Text, *, budget: int | BatchBudget = 4096, device: str = "cpu", log: Logger = LOG
 ) -> float:
     """exp of the mean -ln P per target token, including ``</s>``; a batch that does not fit in memory is split."""
 
-    def nll(batch: Batch) -> float:
+    def nll(batch: TrainingBatch) -> float:
         rows = range(len(batch.lines))
         return sum(in_halves(lambda some: [float(batch_nll(model, take(batch, some).to(device)))], rows))
 

@@ -12,8 +12,8 @@ from typing import Any
 from sgdec.trace.records import Batch, Bound, Expansion, SentenceTrace
 from sgdec.view.layout import overview
 from sgdec.view.parting import Parting, parting
-from sgdec.view.runs import Run, visible
-from sgdec.view.tree import Prefix, prefixes
+from sgdec.view.runs import TracedRun, visible
+from sgdec.view.tree import TreePrefix, prefixes
 
 REASONS = {
     "listed": "in the n-best list",
@@ -40,7 +40,7 @@ OVERVIEW = 200
 """The most prefixes that a graph shows before the reader opens more."""
 
 
-def page_data(runs: Sequence[Run]) -> dict[str, Any]:
+def page_data(runs: Sequence[TracedRun]) -> dict[str, Any]:
     """Everything that the scripts of a page read."""
     trees = [{sentence.id: prefixes(sentence) for sentence in run.sentences} for run in runs]
     ids = sorted({id for run in runs for id in run.by_id})
@@ -60,7 +60,7 @@ def page_data(runs: Sequence[Run]) -> dict[str, Any]:
     }
 
 
-def _run(run: Run) -> dict[str, Any]:
+def _run(run: TracedRun) -> dict[str, Any]:
     header = run.header
     return {
         "name": run.name,
@@ -75,7 +75,7 @@ def _run(run: Run) -> dict[str, Any]:
     }
 
 
-def _search(trace: SentenceTrace, tree: Sequence[Prefix]) -> dict[str, Any]:
+def _search(trace: SentenceTrace, tree: Sequence[TreePrefix]) -> dict[str, Any]:
     """One sentence of one run."""
     batches = {batch.number: batch for batch in trace.batches}
     places = {number: place for place, prefix in enumerate(tree) for number in prefix.expansions}
@@ -108,7 +108,7 @@ def _search(trace: SentenceTrace, tree: Sequence[Prefix]) -> dict[str, Any]:
     }
 
 
-def _tree(tree: Sequence[Prefix]) -> dict[str, list[Any]]:
+def _tree(tree: Sequence[TreePrefix]) -> dict[str, list[Any]]:
     """One list per property; -1 stands for no parent, token, expansion or rank."""
     return {
         "parent": [-1 if prefix.parent is None else prefix.parent for prefix in tree],
@@ -148,7 +148,9 @@ def _expansion(expansion: Expansion, places: dict[int, int], batches: dict[int, 
     return found
 
 
-def _recombined(trace: SentenceTrace, tree: Sequence[Prefix], places: dict[int, int]) -> Iterator[tuple[int, int]]:
+def _recombined(
+    trace: SentenceTrace, tree: Sequence[TreePrefix], places: dict[int, int]
+) -> Iterator[tuple[int, int]]:
     """The place of each recombined prefix, and of the one that represents both."""
     children = {(prefix.parent, prefix.token): place for place, prefix in enumerate(tree)}
     for expansion in trace.expansions:
@@ -163,7 +165,9 @@ def _bound(bound: Bound) -> tuple[int, float | None, float | None]:
     return bound.expansions, finite(bound.bound), finite(bound.best)
 
 
-def _parting(id: int, runs: Sequence[Run], trees: Sequence[dict[int, list[Prefix]]]) -> dict[str, Any] | None:
+def _parting(
+    id: int, runs: Sequence[TracedRun], trees: Sequence[dict[int, list[TreePrefix]]]
+) -> dict[str, Any] | None:
     if len(runs) < 2 or not all(id in run.by_id for run in runs):
         return None
     found: Parting = parting(runs, [run.by_id[id] for run in runs], [tree[id] for tree in trees])

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from sgdec.trace.records import SentenceTrace
 from sgdec.view.layout import best_place, overview, path, rows
-from sgdec.view.runs import Run
-from sgdec.view.tree import Prefix, prefixes
+from sgdec.view.runs import TracedRun
+from sgdec.view.tree import TreePrefix, prefixes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -45,7 +45,7 @@ class Box(NamedTuple):
         return self.y + ROW / 2
 
 
-def draw(run: Run, sentence: SentenceTrace, *, dropped: int = 0) -> Figure:
+def draw(run: TracedRun, sentence: SentenceTrace, *, dropped: int = 0) -> Figure:
     """The figure of a sentence; ``dropped``: so many dropped continuations at each prefix of the best hypothesis."""
     from matplotlib.figure import Figure
 
@@ -87,7 +87,7 @@ def packed(figure: Figure, kind: Literal["svg", "pdf"]) -> bytes:
     return file.getvalue()
 
 
-def _dropped(tree: Sequence[Prefix], best: Sequence[int], most: int) -> Iterator[int]:
+def _dropped(tree: Sequence[TreePrefix], best: Sequence[int], most: int) -> Iterator[int]:
     on_path = set(best)
     counts = dict.fromkeys(best, 0)
     for place, prefix in enumerate(tree):
@@ -97,7 +97,7 @@ def _dropped(tree: Sequence[Prefix], best: Sequence[int], most: int) -> Iterator
                 yield place
 
 
-def _label(run: Run, prefix: Prefix) -> str:
+def _label(run: TracedRun, prefix: TreePrefix) -> str:
     label = run.label(prefix.token)
     if len(label) > LONGEST_LABEL:
         label = f"{label[: LONGEST_LABEL - 1]}…"
@@ -107,11 +107,11 @@ def _label(run: Run, prefix: Prefix) -> str:
     return label if prefix.expansions else f"{label} · {prefix.fate}"
 
 
-def _kind(prefix: Prefix) -> str:
+def _kind(prefix: TreePrefix) -> str:
     return "kept" if prefix.expansions or prefix.rank is not None else "dropped"
 
 
-def _boxes(tree: Sequence[Prefix], shown: Sequence[int], labels: dict[int, str]) -> dict[int, Box]:
+def _boxes(tree: Sequence[TreePrefix], shown: Sequence[int], labels: dict[int, str]) -> dict[int, Box]:
     widths = {place: _width(labels[place]) + 2 * PADDING for place in shown}
     widest: dict[int, float] = {}
     for place in shown:
@@ -134,7 +134,7 @@ def _width(label: str) -> float:
     return float(extents.width) * 1.1 + 2  # bold text is wider
 
 
-def _widths(tree: Sequence[Prefix], shown: Sequence[int]) -> list[tuple[int, float]]:
+def _widths(tree: Sequence[TreePrefix], shown: Sequence[int]) -> list[tuple[int, float]]:
     """The places with the widths of their edges, in points, in the order in which they are drawn."""
     best: dict[int, float] = {}
     for place in shown:

@@ -15,10 +15,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from sgdec.view.tree import Prefix
+from sgdec.view.tree import TreePrefix
 
 
-def rows(tree: Sequence[Prefix], shown: Iterable[int]) -> dict[int, int]:
+def rows(tree: Sequence[TreePrefix], shown: Iterable[int]) -> dict[int, int]:
     """The row of each shown prefix, from 0 on top. ``shown``: places in the tree that contain their parents."""
     places = sorted(shown)
     children: defaultdict[int | None, list[int]] = defaultdict(list)
@@ -57,7 +57,7 @@ class _Outline:
         return shift
 
 
-def overview(tree: Sequence[Prefix], limit: int) -> list[int]:
+def overview(tree: Sequence[TreePrefix], limit: int) -> list[int]:
     """The prefixes that a drawing shows first: hypotheses of the list, and expanded prefixes.
 
     If there are more than ``limit``, those with the largest subtrees are shown, which shows the long branches of a
@@ -71,7 +71,7 @@ def overview(tree: Sequence[Prefix], limit: int) -> list[int]:
     return kept
 
 
-def path(tree: Sequence[Prefix], place: int | None) -> list[int]:
+def path(tree: Sequence[TreePrefix], place: int | None) -> list[int]:
     """The places from the root to this one; empty for None."""
     found: list[int] = []
     while place is not None:
@@ -80,10 +80,10 @@ def path(tree: Sequence[Prefix], place: int | None) -> list[int]:
     return found[::-1]
 
 
-def best_place(tree: Sequence[Prefix]) -> int | None:
+def best_place(tree: Sequence[TreePrefix]) -> int | None:
     """The place of the best hypothesis; None if the tree has none."""
     return next((place for place, prefix in enumerate(tree) if prefix.rank == 0), None)
 
 
-def _weight(prefix: Prefix) -> int:
+def _weight(prefix: TreePrefix) -> int:
     return prefix.below + bool(prefix.expansions)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sgdec.pages.page import render
 from sgdec.view.data import page_data
-from sgdec.view.runs import Run
+from sgdec.view.runs import TracedRun
 from sgdec.view.sentences import headings, table
 
 FOLDER = Path(__file__).parent
@@ -26,7 +26,7 @@ SCRIPTS = [
 ]  # fmt: skip
 
 
-def page(runs: Sequence[Run]) -> str:
+def page(runs: Sequence[TracedRun]) -> str:
     """The HTML of one run, or of two runs of the same sources (`sgdec.view.runs.require_same_sources`).
 
     The address of sentence 12 is the file's with ``#sentence=12``.

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from sgdec.trace.records import SentenceTrace
 from sgdec.view.layout import best_place, path
-from sgdec.view.runs import Run
-from sgdec.view.tree import Prefix
+from sgdec.view.runs import TracedRun
+from sgdec.view.tree import TreePrefix
 
 Sums = Mapping[str, float]
 """By predictor: the sum of its weighted scores along a hypothesis."""
@@ -36,7 +36,9 @@ class Parting:
     """The part of the other run's output that each run has; None if a run has no output."""
 
 
-def parting(runs: Sequence[Run], sentences: Sequence[SentenceTrace], trees: Sequence[Sequence[Prefix]]) -> Parting:
+def parting(
+    runs: Sequence[TracedRun], sentences: Sequence[SentenceTrace], trees: Sequence[Sequence[TreePrefix]]
+) -> Parting:
     """Compare the best hypotheses of two runs. Tokens are compared as strings."""
     outputs = [_output(run, sentence) for run, sentence in zip(runs, sentences, strict=True)]
     first, second = outputs
@@ -45,7 +47,7 @@ def parting(runs: Sequence[Run], sentences: Sequence[SentenceTrace], trees: Sequ
     return Parting(_first_difference(first, second), (sums[0], sums[1]), missed)
 
 
-def sums_along(run: Run, sentence: SentenceTrace, tree: Sequence[Prefix]) -> Sums:
+def sums_along(run: TracedRun, sentence: SentenceTrace, tree: Sequence[TreePrefix]) -> Sums:
     """By predictor: the sum of its weighted scores along the best hypothesis; empty if some of it is not recorded."""
     places = path(tree, best_place(tree))[1:]
     if not places or not all(tree[place].scores for place in places):
@@ -60,14 +62,14 @@ def sums_along(run: Run, sentence: SentenceTrace, tree: Sequence[Prefix]) -> Sum
     return found
 
 
-def weights_at(run: Run, sentence: SentenceTrace, prefix: Prefix) -> tuple[float | None, ...]:
+def weights_at(run: TracedRun, sentence: SentenceTrace, prefix: TreePrefix) -> tuple[float | None, ...]:
     """The weights for the children of a prefix."""
     if not prefix.expansions:
         return run.header.weights
     return sentence.expansions[prefix.expansions[0]].weights or run.header.weights
 
 
-def _output(run: Run, sentence: SentenceTrace) -> list[str] | None:
+def _output(run: TracedRun, sentence: SentenceTrace) -> list[str] | None:
     """The best hypothesis with its end."""
     if not sentence.hypotheses:
         return None
@@ -80,7 +82,7 @@ def _first_difference(first: list[str] | None, second: list[str] | None) -> int 
     return next(step for step, (one, other) in enumerate(zip(first, second, strict=False)) if one != other)
 
 
-def _missed(run: Run, tree: Sequence[Prefix], output: list[str] | None) -> Missed | None:
+def _missed(run: TracedRun, tree: Sequence[TreePrefix], output: list[str] | None) -> Missed | None:
     """Follow an output from a root as far as the tree goes: with several roots, as far as any of them leads."""
     if output is None or not tree:
         return None

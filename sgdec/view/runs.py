@@ -16,7 +16,7 @@ HIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 
 
 @dataclass(frozen=True)
-class Run:
+class TracedRun:
     """One trace in memory."""
 
     name: str
@@ -60,7 +60,7 @@ def visible(piece: str) -> str:
     return "".join(signs) or "␀"
 
 
-def require_same_sources(runs: Sequence[Run]) -> None:
+def require_same_sources(runs: Sequence[TracedRun]) -> None:
     """Raises UsageError if two runs have no sentence in common, or other sources for one."""
     if len(runs) < 2:
         return

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from sgdec.trace.records import SentenceTrace
-from sgdec.view.runs import Run
+from sgdec.view.runs import TracedRun
 
 TOLERANCE = 1e-5
 """Scores that differ by less are equal: a trace rounds them to six decimals."""
@@ -30,7 +30,7 @@ class Row:
     cells: tuple[Cell, ...]
 
 
-def headings(runs: Sequence[Run]) -> list[tuple[str, bool]]:
+def headings(runs: Sequence[TracedRun]) -> list[tuple[str, bool]]:
     """The titles of the columns, and whether they hold numbers."""
     columns = [("output", False), *((name, True) for name in NUMBERS)]
     numbered = [
@@ -41,13 +41,13 @@ def headings(runs: Sequence[Run]) -> list[tuple[str, bool]]:
     return [("sentence", True), ("source", False), *numbered]
 
 
-def table(runs: Sequence[Run]) -> list[Row]:
+def table(runs: Sequence[TracedRun]) -> list[Row]:
     """A row for each sentence that any of the runs has."""
     ids = sorted({id for run in runs for id in run.by_id})
     return [Row(id, tuple(_cells(runs, [run.by_id.get(id) for run in runs]))) for id in ids]
 
 
-def _cells(runs: Sequence[Run], traces: Sequence[SentenceTrace | None]) -> Iterator[Cell]:
+def _cells(runs: Sequence[TracedRun], traces: Sequence[SentenceTrace | None]) -> Iterator[Cell]:
     source = next(trace for trace in traces if trace is not None)
     yield Cell(_source(source), number=False)
     for run, trace in zip(runs, traces, strict=True):
@@ -66,7 +66,7 @@ def _cells(runs: Sequence[Run], traces: Sequence[SentenceTrace | None]) -> Itera
 NUMBERS = ("length", "score", "search error", "expansions", "seconds")
 
 
-def search_errors(runs: Sequence[Run], traces: Sequence[SentenceTrace | None]) -> list[Cell]:
+def search_errors(runs: Sequence[TracedRun], traces: Sequence[SentenceTrace | None]) -> list[Cell]:
     """For each run how much better, as a rank score, another hypothesis is: one of the other run, if both search one
     space and rank its hypotheses alike; 0 if its own is proven, or the other's is proven and not better. Otherwise
     the column says what the search itself knows, an upper bound on the error."""
@@ -78,7 +78,7 @@ def search_errors(runs: Sequence[Run], traces: Sequence[SentenceTrace | None]) -
     return found
 
 
-def _comparable(runs: Sequence[Run], traces: Sequence[SentenceTrace]) -> bool:
+def _comparable(runs: Sequence[TracedRun], traces: Sequence[SentenceTrace]) -> bool:
     """Whether runs have the same predictors, with their files and options, weights, ranking and length limit."""
     heads = [run.header for run in runs]
     ranked = {(head.predictors, head.weights, str(head.ranking), _predictors(head.signature)) for head in heads}
@@ -128,7 +128,7 @@ def _source(trace: SentenceTrace) -> str:
     return " ".join(map(str, trace.tokens)) if trace.text is None else trace.text
 
 
-def _output(run: Run, trace: SentenceTrace | None) -> str:
+def _output(run: TracedRun, trace: SentenceTrace | None) -> str:
     if trace is None:
         return "not in this trace"
     output = run.output(trace)

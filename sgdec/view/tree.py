@@ -15,7 +15,7 @@ from sgdec.trace.records import Child, Fate, SentenceTrace
 
 
 @dataclass(frozen=True, slots=True)
-class Prefix:
+class TreePrefix:
     """A partial or finished hypothesis of the search."""
 
     parent: int | None
@@ -38,7 +38,7 @@ class Prefix:
     """The number of its expanded descendants."""
 
 
-def prefixes(trace: SentenceTrace) -> list[Prefix]:
+def prefixes(trace: SentenceTrace) -> list[TreePrefix]:
     """All prefixes that were expanded or listed as children, in the order in which they are drawn."""
     drafts = _drafts(trace)
     for draft in reversed(drafts):
@@ -113,15 +113,15 @@ def _drafts(trace: SentenceTrace) -> list[_Draft]:
     return found
 
 
-def _in_order(roots: list[_Draft]) -> list[Prefix]:
-    found: list[Prefix] = []
+def _in_order(roots: list[_Draft]) -> list[TreePrefix]:
+    found: list[TreePrefix] = []
     waiting: list[tuple[_Draft, int | None, int]] = [(root, None, 0) for root in _last_first(roots)]
     while waiting:
         draft, parent, length = waiting.pop()
         place = len(found)
         fate = None if draft.expansions else draft.fate
         found.append(
-            Prefix(
+            TreePrefix(
                 parent, length, draft.token, draft.total, draft.scores, fate, tuple(draft.expansions), draft.rank,
                 draft.below,
             )

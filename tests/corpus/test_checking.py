@@ -23,7 +23,7 @@ from sgdec.corpus.engine import Task
 from sgdec.corpus.leases import Leases
 from sgdec.corpus.manifest import existing_manifest
 from sgdec.corpus.merging import merge
-from sgdec.corpus.results import Failure, Result, name_of, publish_result
+from sgdec.corpus.results import ChunkResult, Failure, name_of, publish_result
 from sgdec.corpus.starter import failed_before
 from sgdec.corpus.status import look
 from sgdec.corpus.stores import FolderStore
@@ -143,9 +143,9 @@ def with_lists(folder: Path, monkeypatch: pytest.MonkeyPatch) -> FolderStore:
     for number, chunk in enumerate(manifest.chunks):
         ids = range(chunk.id, chunk.id + chunk.lines)
         failed = (Failure(3, "in.txt", 3, "no"),) if 3 in ids else ()
-        result = Result(len(ids), b"x\n" * len(ids), {}, failed, 1.0, "1.1", manifest.run, chunk.id)
+        result = ChunkResult(len(ids), b"x\n" * len(ids), {}, failed, 1.0, "1.1", manifest.run, chunk.id)
         versions = versions_now(["lists/{id}.txt"], ids)
-        receipt = publish_result(store, Task(number), Result(**{**vars(result), "versions": versions}))
+        receipt = publish_result(store, Task(number), ChunkResult(**{**vars(result), "versions": versions}))
         assert receipt is not None
         Leases(store).settle(number, asdict(receipt))
     return store
@@ -210,7 +210,7 @@ def test_a_damaged_result_of_lines_decoded_again_is_named(tmp_path: Path) -> Non
 def test_parts_of_another_run_are_found(tmp_path: Path) -> None:
     store = write_corpus(tmp_path, [4, 1], done=[1])
     manifest = existing_manifest(store)
-    publish_result(store, Task(0, 0, 2), Result(2, b"x\n" * 2, run="other", id=1))
+    publish_result(store, Task(0, 0, 2), ChunkResult(2, b"x\n" * 2, run="other", id=1))
     (wrong,) = Results(store, manifest).unusable_parts({1})
     assert "parts/000000000/0-2.zip: the result of another run" in wrong
     with pytest.raises(SgdecError, match="another run"):

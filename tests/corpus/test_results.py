@@ -14,8 +14,8 @@ from sgdec.corpus.engine import Task
 from sgdec.corpus.results import (
     PARTS,
     ROWS,
+    ChunkResult,
     Failure,
-    Result,
     chunks_with,
     failed_rows,
     name_of,
@@ -32,8 +32,8 @@ TEXTS = st.text(st.characters() | st.sampled_from("\u2028\u2029\x85\x0b\n\r\udcf
 @given(TEXTS, TEXTS)
 def test_failures_are_read_as_they_were_written(path: str, reason: str) -> None:
     failed = (Failure(1, path, 1, reason), Failure(2, path, 2, reason))
-    result = Result(2, b"a\nb\n", {}, failed)
-    assert Result.unpacked(result.packed(), "it", 2) == result
+    result = ChunkResult(2, b"a\nb\n", {}, failed)
+    assert ChunkResult.unpacked(result.packed(), "it", 2) == result
 
 
 def test_a_name_that_is_not_utf_8_is_escaped_in_rows() -> None:

@@ -16,8 +16,8 @@ from sgdec.corpus.checking import lines_of
 from sgdec.corpus.engine import Receipt, Task
 from sgdec.corpus.leases import Leases
 from sgdec.corpus.manifest import existing_manifest
-from sgdec.corpus.results import Result, name_of, publish_result
-from sgdec.corpus.starter import Progress, about
+from sgdec.corpus.results import ChunkResult, name_of, publish_result
+from sgdec.corpus.starter import CorpusProgress, about
 from sgdec.corpus.status import Status, look
 from sgdec.corpus.status_page import page
 from sgdec.corpus.status_tables import findings, tables
@@ -34,7 +34,7 @@ def seen(store: Store, **given: Any) -> Status:
 
 def pulse(leases: Leases, lines: int, seconds: float, **more: Any) -> None:
     """As `sgdec.corpus.starting` writes it."""
-    progress = Progress(lines=lines, pending={"1.1": more.pop("underway", 0)}, by_worker={"1": lines})
+    progress = CorpusProgress(lines=lines, pending={"1.1": more.pop("underway", 0)}, by_worker={"1": lines})
     leases.pulse({**about(progress), "seconds": seconds, "every": 10.0, **more})
 
 
@@ -42,7 +42,7 @@ def publish(store: Store, task: Task) -> Receipt | None:
     """As a worker does."""
     manifest = existing_manifest(store)
     ids = lines_of(manifest, task)
-    return publish_result(store, task, Result(len(ids), b"x\n" * len(ids), run=manifest.run, id=ids.start))
+    return publish_result(store, task, ChunkResult(len(ids), b"x\n" * len(ids), run=manifest.run, id=ids.start))
 
 
 def test_lines_and_chunks_are_those_with_a_result(tmp_path: Path) -> None:
@@ -223,6 +223,6 @@ def test_a_damaged_table_of_chunks_is_an_error(tmp_path: Path, header: bytes) ->
 
 def test_results_of_chunks_that_the_manifest_lacks_count_nothing(tmp_path: Path) -> None:
     store = write_corpus(tmp_path)
-    publish_result(store, Task(7), Result(1))
+    publish_result(store, Task(7), ChunkResult(1))
     store.write("results/000000/notes.txt", b"")
     assert seen(store).chunks_done == 3

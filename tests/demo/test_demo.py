@@ -19,7 +19,7 @@ from sgdec.cli.main import main
 from sgdec.context import BOS, EOS
 from sgdec.demo import tour
 from sgdec.demo.corpus import LIMIT, draw, english, german, write_corpus
-from sgdec.demo.tour import FULL, QUICK, Row, Step, choose, next_steps, steps, summary
+from sgdec.demo.tour import FULL, QUICK, TourRow, TourStep, choose, next_steps, steps, summary
 from sgdec.errors import SgdecError, UsageError
 from sgdec.lifting import Lowered
 from sgdec.text.sentencepiece import SentencePieceVocabulary, train_vocabulary
@@ -253,10 +253,10 @@ def test_the_printed_command_survives_copying() -> None:
     assert all(len(line) < 110 for step in steps(Path("demo"), 1, FULL) for line in step.shell.splitlines())
 
 
-REPAIRED = Row(1, "two", "zwei", "drei", "zwei")
-RIGHT = Row(2, "three", "drei", "drei", "drei")
-WRONG = Row(3, "one", "eins", "zwei", "ein")
-BROKEN = Row(4, "four", "vier", "vier", "und vier")
+REPAIRED = TourRow(1, "two", "zwei", "drei", "zwei")
+RIGHT = TourRow(2, "three", "drei", "drei", "drei")
+WRONG = TourRow(3, "one", "eins", "zwei", "ein")
+BROKEN = TourRow(4, "four", "vier", "vier", "und vier")
 
 
 def test_verdicts_name_what_the_lattice_did() -> None:
@@ -282,7 +282,7 @@ def test_the_summary_counts_every_sentence() -> None:
 def pretend(monkeypatch: pytest.MonkeyPatch, nmt: str, nmt_fst: str) -> None:
     """Every step does nothing but the last, which writes the outcome."""
 
-    def run(step: Step) -> None:
+    def run(step: TourStep) -> None:
         if step == steps(tmp, 1, QUICK)[-1]:
             for name, text in (("test.en", "two"), ("test.de", "zwei"), ("nmt.de", nmt), ("nmt-fst.de", nmt_fst)):
                 (tmp / name).write_text(text + "\n", encoding="utf-8")
@@ -302,13 +302,13 @@ def test_a_lattice_that_does_not_help_is_a_failure(monkeypatch: pytest.MonkeyPat
 
 def test_a_step_that_fails_ends_the_demo_with_its_command(tmp_path: Path) -> None:
     with pytest.raises(SgdecError, match=r"exit status 2: sgdec demo corpus --nonsense"):
-        tour.run(Step("", "sgdec demo corpus --nonsense"))
+        tour.run(TourStep("", "sgdec demo corpus --nonsense"))
 
 
 def test_ctrl_c_in_a_step_is_ctrl_c_in_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tour, "main", lambda args: 130)
     with pytest.raises(KeyboardInterrupt):
-        tour.run(Step("", "sgdec demo corpus"))
+        tour.run(TourStep("", "sgdec demo corpus"))
 
 
 def test_a_folder_with_files_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

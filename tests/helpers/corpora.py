@@ -9,7 +9,7 @@ from pathlib import Path
 from sgdec.corpus.engine import Task
 from sgdec.corpus.leases import Leases
 from sgdec.corpus.manifest import Chunk, ChunkTable, Input, Manifest, write_manifest
-from sgdec.corpus.results import Failure, Result, publish_result
+from sgdec.corpus.results import ChunkResult, Failure, publish_result
 from sgdec.corpus.stores import FolderStore
 
 
@@ -33,7 +33,7 @@ def write_corpus(
         failure = Failure(chunk.id, "in.txt", chunk.line, "in.txt, line 3: no output")
         failed = (failure,) if number == 1 and failing else ()
         rows = b"x\n" * chunk.lines
-        result = Result(chunk.lines, rows, {}, failed, 10.0 - number, "1.1", manifest.run, chunk.id)
+        result = ChunkResult(chunk.lines, rows, {}, failed, 10.0 - number, "1.1", manifest.run, chunk.id)
         receipt = publish_result(store, Task(number), result)
         assert receipt is not None
         leases.settle(number, asdict(receipt))

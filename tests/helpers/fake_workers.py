@@ -13,7 +13,7 @@ from sgdec.corpus.checking import lines_of
 from sgdec.corpus.engine import Advanced, Died, Done, Engine, Event, Job, Limits, Receipt, Refused, Task
 from sgdec.corpus.leases import Leases
 from sgdec.corpus.manifest import Chunk, ChunkTable, Input, Manifest
-from sgdec.corpus.results import Result, name_of, publish_result
+from sgdec.corpus.results import ChunkResult, name_of, publish_result
 from sgdec.corpus.starter import Starter
 from sgdec.corpus.stores import FolderStore, Store
 
@@ -66,13 +66,13 @@ class World:
         assert not self.is_deadly(task)
         ids = lines_of(self.manifest, task)
         rows = "".join(f"{id}\n" for id in ids).encode()
-        result = Result(len(ids), rows, worker=worker, run=self.manifest.run, id=ids.start)
+        result = ChunkResult(len(ids), rows, worker=worker, run=self.manifest.run, id=ids.start)
         return publish_result(self.store, task, result)
 
     def plant_other_run(self, task: Task) -> None:
         """Somebody copies a result of another corpus into the folder, if there is none of this chunk."""
         ids = lines_of(self.manifest, Task(task.chunk))
-        result = Result(len(ids), b"wrong\n" * len(ids), run="other", id=ids.start)
+        result = ChunkResult(len(ids), b"wrong\n" * len(ids), run="other", id=ids.start)
         FolderStore(self.store.place).create(name_of(Task(task.chunk)), result.packed())
 
     def is_deadly(self, task: Task) -> bool:

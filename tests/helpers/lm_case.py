@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sgdec.checkpoints import files, layout, loading
-from sgdec.io.nplm import Layer, NplmFile
+from sgdec.io.nplm import NplmFile, StoredLayer
 from sgdec.text.sentencepiece import train_vocabulary
 from sgdec.training.config import TrainConfig
 from tests.helpers.tiny_models import characters
@@ -73,7 +73,9 @@ def random_file(
     rng = np.random.default_rng(seed)
     embedding, output = 3, 5
     sizes = [(order - 1) * embedding, *([hidden] if hidden else []), output]
-    layers = [Layer(rng.normal(size=(above, below)), rng.normal(size=above)) for below, above in pairwise(sizes)]
+    layers = [
+        StoredLayer(rng.normal(size=(above, below)), rng.normal(size=above)) for below, above in pairwise(sizes)
+    ]
     return NplmFile(
         order=order,
         activation=activation,

@@ -18,10 +18,10 @@ from sgdec.errors import SgdecError
 from sgdec.models.base import Model, ModelContext
 from sgdec.plugins.host import Host
 from sgdec.training.config import TrainConfig
-from sgdec.training.data.batch import Batch, pad, pad_targets, take
+from sgdec.training.data.batch import TrainingBatch, pad, pad_targets, take
 from sgdec.training.data.workspace import peak_bytes
 from sgdec.training.parallel.data import DataParallel, own_rows
-from sgdec.training.parallel.group import Group
+from sgdec.training.parallel.group import ProcessGroup
 from sgdec.training.preparing import prepare
 from sgdec.training.updating import Updater
 from tests.helpers.parallel_traces import Trace, difference, trace
@@ -30,16 +30,16 @@ STEPS, VOCABULARY = 20, 23
 WORKSPACE_MIB = 1
 
 
-def random_batch(rows: int, seed: int) -> Batch:
+def random_batch(rows: int, seed: int) -> TrainingBatch:
     """Sentences of 1 to 9 tokens, as ragged as they come."""
     draw = np.random.default_rng(seed)
     sources, targets = (
         [draw.integers(3, VOCABULARY, draw.integers(1, 10)).tolist() for _ in range(rows)] for _ in range(2)
     )
-    return Batch(*pad(sources), *pad_targets(targets), list(range(1, rows + 1)))
+    return TrainingBatch(*pad(sources), *pad_targets(targets), list(range(1, rows + 1)))
 
 
-def random_updates() -> list[list[Batch]]:
+def random_updates() -> list[list[TrainingBatch]]:
     """Of one batch or two; batches of one sentence to nine, so that some have fewer than there are ranks."""
     rows = np.random.default_rng(5).permutation([n % 9 + 1 for n in range(STEPS * 3 // 2)]).tolist()
     batches = [random_batch(count, seed) for seed, count in enumerate(rows)]
@@ -68,7 +68,7 @@ def settings(precision: str, **given: Any) -> TrainConfig:
 class MeanOfMeans(DataParallel):
     """The mistake: each rank takes the mean over its own tokens, and the ranks' gradients are averaged."""
 
-    def backward(self, batches: Iterable[Batch], total: Tensor) -> list[Tensor]:
+    def backward(self, batches: Iterable[TrainingBatch], total: Tensor) -> list[Tensor]:
         means = []
         for batch in batches:
             rows = own_rows(batch, self.group)
@@ -82,7 +82,7 @@ class MeanOfMeans(DataParallel):
         return means
 
 
-def run_checks(group: Group, folder: str, config: TrainConfig) -> dict[str, Any]:
+def run_checks(group: ProcessGroup, folder: str, config: TrainConfig) -> dict[str, Any]:
     """All checks of one world size; each takes tenths of a second, starting processes takes seconds."""
     return {
         "equality": {precision: equality(group, precision) for precision in ("fp64", "fp32")},
@@ -98,15 +98,15 @@ def run_checks(group: Group, folder: str, config: TrainConfig) -> dict[str, Any]
     }
 
 
-def alone(group: Group, config: TrainConfig, model: Model, updates: list[list[Batch]]) -> Trace | None:
+def alone(group: ProcessGroup, config: TrainConfig, model: Model, updates: list[list[TrainingBatch]]) -> Trace | None:
     """A single process's trace, on rank 0."""
     return trace(config, model, updates) if group.first else None
 
 
 def equality(
-    group: Group,
+    group: ProcessGroup,
     precision: str,
-    updates: list[list[Batch]] | None = None,
+    updates: list[list[TrainingBatch]] | None = None,
     make: Callable[[str], Model] = tiny_model,
 ) -> dict[str, float] | None:
     """Differences from a single process."""
@@ -123,7 +123,7 @@ def with_spare(precision: str) -> Model:
     return model
 
 
-def forgetful(group: Group) -> str:
+def forgetful(group: ProcessGroup) -> str:
     """A model that uses a parameter in the first update only: what each rank says of the second."""
     model, batch = with_spare("fp64"), random_batch(8, 3)
     updater = Updater(settings("fp64", parallel="data"), model, "fp64", total_steps=2, group=group)
@@ -139,7 +139,7 @@ def forgetful(group: Group) -> str:
     return "none"
 
 
-def filled(group: Group, config: TrainConfig) -> dict[str, Any]:
+def filled(group: ProcessGroup, config: TrainConfig) -> dict[str, Any]:
     """Batches to a budget of memory: what this rank's shares take at most, and what the batches are."""
     config = replace(config, parallel="data", workspace=WORKSPACE_MIB, accumulate=1, max_steps=2)
     trainer = prepare(config, quiet=True, group=group)
@@ -154,14 +154,14 @@ def filled(group: Group, config: TrainConfig) -> dict[str, Any]:
     return {"peak": max(peaks), "order": order, "stored": layout.read_config(config.output)["workspace"]}
 
 
-def mean_of_means(group: Group) -> dict[str, float] | None:
+def mean_of_means(group: ProcessGroup) -> dict[str, float] | None:
     config, updates = settings("fp64"), random_updates()[:2]
     single = alone(group, config, tiny_model("fp64"), updates)
     shared = trace(config, tiny_model("fp64"), updates, group, MeanOfMeans)
     return difference(single, shared) if single else None
 
 
-def weighted(group: Group) -> dict[str, float] | None:
+def weighted(group: ProcessGroup) -> dict[str, float] | None:
     """Tokens with weights of their own."""
     torch.manual_seed(0)  # the same on every rank
     updates = [
@@ -171,7 +171,7 @@ def weighted(group: Group) -> dict[str, float] | None:
     return equality(group, "fp64", updates)
 
 
-def dropout(group: Group) -> dict[str, Any]:
+def dropout(group: ProcessGroup) -> dict[str, Any]:
     """Losses of two runs with dropout; and the numbers that each rank draws first."""
     config = settings("fp64", parallel="data")
     runs = [trace(config, tiny_model("fp64", dropout=0.3), random_updates()[:3], group).losses for _ in range(2)]
@@ -179,7 +179,7 @@ def dropout(group: Group) -> dict[str, Any]:
     return {"runs": runs, "seeds": group.agree(seed)}
 
 
-def volume(group: Group) -> dict[str, Any]:
+def volume(group: ProcessGroup) -> dict[str, Any]:
     """Bytes sent in the 20 updates, and what the formula says."""
     config, model = settings("fp32", parallel="data"), tiny_model("fp32")
     updater = Updater(config, model, "fp32", total_steps=STEPS, group=group)
@@ -192,13 +192,13 @@ def volume(group: Group) -> dict[str, Any]:
     return {"sent": dict(group.sent), "expected": expected, "parameters": sum(p.numel() for p in model.parameters())}
 
 
-def not_finite(group: Group) -> dict[str, Any]:
+def not_finite(group: ProcessGroup) -> dict[str, Any]:
     """One sentence's loss is NaN, on one rank: what each rank says, and whether its weights stayed as they were."""
     config, model, batch = settings("fp64", parallel="data"), tiny_model("fp64"), random_batch(8, 3)
     updater = Updater(config, model, "fp64", total_steps=STEPS, group=group)
     usual = updater.strategy.loss
 
-    def poisoned(batch: Batch) -> Tensor:
+    def poisoned(batch: TrainingBatch) -> Tensor:
         return usual(batch) * (math.nan if 8 in batch.lines else 1.0)
 
     updater.strategy = DataParallel(group, model, poisoned)
@@ -213,7 +213,7 @@ def not_finite(group: Group) -> dict[str, Any]:
     return {"message": message, "kept": kept, "mine": mine}
 
 
-def resumed(group: Group, config: TrainConfig, way: str) -> bool:
+def resumed(group: ProcessGroup, config: TrainConfig, way: str) -> bool:
     """A run whose first half one process makes and whose second half all make, or the other way round.
 
     Whether both halves were made; the weights are in the folder.

@@ -19,9 +19,9 @@ from sgdec.checkpoints.layout import WEIGHTS
 from sgdec.models.base import Model, ModelContext
 from sgdec.plugins.host import Host
 from sgdec.training.config import TrainConfig
-from sgdec.training.data.batch import Batch
+from sgdec.training.data.batch import TrainingBatch
 from sgdec.training.device import trains_in_bf16
-from sgdec.training.parallel.group import Group
+from sgdec.training.parallel.group import ProcessGroup
 from sgdec.training.parallel.staged import Staged
 from sgdec.training.updating import OPTIMIZER, Updater
 
@@ -60,7 +60,7 @@ CASES = {
 """Dropout is off: it is drawn otherwise on several ranks."""
 
 
-def make_batch(seed: int, weighted: bool = False) -> Batch:
+def make_batch(seed: int, weighted: bool = False) -> TrainingBatch:
     """Sentences of unequal lengths; of every fourth batch one alone, so that there are ranks with nothing."""
     random = torch.Generator().manual_seed(seed)
     rows = 1 if seed % 4 == 3 else 3 + seed % 3
@@ -71,10 +71,10 @@ def make_batch(seed: int, weighted: bool = False) -> Batch:
     after = words.scatter(1, targets[:, None] - 1, 2)
     before = torch.cat([torch.ones(rows, 1, dtype=torch.long), words[:, :-1]], 1)
     weights = torch.rand(words.shape, generator=random) * mask if weighted else None
-    return Batch(source, sources, before, after, mask, list(range(1, rows + 1)), weights)
+    return TrainingBatch(source, sources, before, after, mask, list(range(1, rows + 1)), weights)
 
 
-def make_updater(case: Case, group: Group | None, *, precision: str = "fp64", dropout: float = 0.0) -> Updater:
+def make_updater(case: Case, group: ProcessGroup | None, *, precision: str = "fp64", dropout: float = 0.0) -> Updater:
     """With the same first weights for every group; without one that of a single process."""
     torch.manual_seed(5)
     shared = case.options.get("tied") == "all"
@@ -96,7 +96,7 @@ def make_config(model: str, mode: Any) -> TrainConfig:
     return TrainConfig(**files, model=model, parallel=mode, clip=0.5, precision="fp64")  # type: ignore[arg-type]
 
 
-def batches_of(case: Case, step: int) -> list[Batch]:
+def batches_of(case: Case, step: int) -> list[TrainingBatch]:
     return [make_batch(case.accumulate * step + number, case.weighted) for number in range(case.accumulate)]
 
 
@@ -114,7 +114,7 @@ def make_reference(case: Case, folder: Path) -> None:
     single.collect()(folder)
 
 
-def compare(case: Case, group: Group, reference: Path, folder: Path) -> dict[str, Any]:
+def compare(case: Case, group: ProcessGroup, reference: Path, folder: Path) -> dict[str, Any]:
     """Updates beside a single process's: the largest differences of all steps and ranks, and what was sent."""
     if group.first and not reference.exists():
         make_reference(case, reference)
@@ -159,7 +159,7 @@ def compare(case: Case, group: Group, reference: Path, folder: Path) -> dict[str
     }  # fmt: skip
 
 
-def train(case: Case, group: Group, **settings: Any) -> list[float]:
+def train(case: Case, group: ProcessGroup, **settings: Any) -> list[float]:
     """The losses of updates with the same batch."""
     updater = make_updater(case, group, **settings)
     return [updater.update([make_batch(1)], step, 0.02)[0] for step in range(1, 11)]
@@ -174,7 +174,7 @@ def work(rank: int, size: int, reference: Path, folder: Path) -> None:
     """All checks of one rank; rank 0 writes what came of them."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=size, init_method=f"file://{folder}/meeting")
-    group, results = Group(rank, size), {}
+    group, results = ProcessGroup(rank, size), {}
     for name, case in CASES.items():
         results[name] = compare(case, group, reference / name, folder / name)
     for name in ("luong hybrid", "gnmt model"):

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from sgdec.models.base import Model
 from sgdec.training.config import TrainConfig
-from sgdec.training.data.batch import Batch
-from sgdec.training.parallel.group import Group
+from sgdec.training.data.batch import TrainingBatch
+from sgdec.training.parallel.group import ProcessGroup
 from sgdec.training.parallel.strategy import Strategy
 from sgdec.training.updating import Updater
 
@@ -30,8 +30,8 @@ class Trace:
 def trace(
     config: TrainConfig,
     model: Model,
-    updates: Sequence[Sequence[Batch]],
-    group: Group | None = None,
+    updates: Sequence[Sequence[TrainingBatch]],
+    group: ProcessGroup | None = None,
     strategy: type[Strategy] | None = None,
 ) -> Trace:
     """Make updates of these batches. ``strategy``: another than the config's."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from multiprocessing.context import ForkServerContext
 from typing import Any
 
-from sgdec.training.parallel.group import Group
+from sgdec.training.parallel.group import ProcessGroup
 from tests.helpers.empty_curves import leave_empty
 
 PRELOADED = ["sgdec.training.preparing", "torch._dynamo", "tests.helpers.ranks"]
@@ -59,7 +59,7 @@ def _rank(rank: int, size: int, port: int, results: Any, work: Callable[..., Any
     address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(size), **address)
     try:
-        group = Group.join("cpu")
+        group = ProcessGroup.join("cpu")
         results.put((rank, work(group, *args)))
         group.barrier()
         group.leave()

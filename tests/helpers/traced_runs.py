@@ -17,7 +17,7 @@ from sgdec.protocol import Candidates, State
 from sgdec.testing.toys import Lattice
 from sgdec.trace import writing_trace
 from sgdec.trace.records import Ended, Expansion, Fate, Header, SentenceTrace, Tracing
-from sgdec.view.runs import Run
+from sgdec.view.runs import TracedRun
 
 V = 12
 PIECES = {token: f"▁w{token}" for token in range(3, V)}
@@ -72,7 +72,7 @@ def traced(
     children: int = 20,
     max_length: int | None = None,
     **options: Any,
-) -> Run:
+) -> TracedRun:
     """The trace of a search. By default two models; the weights are theirs."""
     predictors = predictors or {"nmt": Model(1), "lm": Model(2)}
     parts = {part: {"weight": weight} for part, weight in zip(predictors, weights, strict=False)}
@@ -84,15 +84,15 @@ def traced(
         {"alpha": run.parts.decoder.ranking.alpha}, nbest, run.signature, children, 10_000, "0.1.0",
     )  # fmt: skip
     assert all(trace is not None for trace in traces)
-    return Run(name, header, PIECES if pieces else {}, tuple(trace for trace in traces if trace is not None))
+    return TracedRun(name, header, PIECES if pieces else {}, tuple(trace for trace in traces if trace is not None))
 
 
-def on_lattice(decoder: str = "beam", **options: Any) -> Run:
+def on_lattice(decoder: str = "beam", **options: Any) -> TracedRun:
     """A model on a lattice, which restricts and has states."""
     return traced(decoder, {"nmt": Model(1), "fst": Lattice(LATTICE)}, **options)
 
 
-def write_trace(file: Path, run: Run | None = None) -> Run:
+def write_trace(file: Path, run: TracedRun | None = None) -> TracedRun:
     """Write the trace of a run, by default of one small search."""
     run = run or traced("greedy", {"nmt": Model(1)}, sources=[[3, 4]], nbest=1)
     with writing_trace(file, run.header, Vocabularies(None, None)) as writer:
@@ -101,7 +101,7 @@ def write_trace(file: Path, run: Run | None = None) -> Run:
     return run
 
 
-def renamed(run: Run, word: str) -> Run:
+def renamed(run: TracedRun, word: str) -> TracedRun:
     """The same run with other text everywhere: all tokens, sources and outputs are the word."""
     sentences = [
         replace(
@@ -110,7 +110,7 @@ def renamed(run: Run, word: str) -> Run:
         )
         for trace in run.sentences
     ]  # fmt: skip
-    return Run(run.name, run.header, dict.fromkeys(run.pieces, word), sentences)
+    return TracedRun(run.name, run.header, dict.fromkeys(run.pieces, word), sentences)
 
 
 @st.composite

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from sgdec.errors import SgdecError
-from sgdec.io.outputs import Hypothesis, format_of, read_outputs
+from sgdec.io.outputs import StoredHypothesis, format_of, read_outputs
 
-LISTS = [[Hypothesis("ein Hund", -1.5), Hypothesis("ein Hut", -2.0)], [Hypothesis("ja", -0.25)]]
+LISTS = [[StoredHypothesis("ein Hund", -1.5), StoredHypothesis("ein Hut", -2.0)], [StoredHypothesis("ja", -0.25)]]
 NBEST = "1 ||| ein Hund ||| nmt= -1 ||| -1.5\n1 ||| ein Hut ||| nmt= -2 ||| -2.0\n2 ||| ja ||| nmt= -1 ||| -0.25\n"
 JSON = "".join(
     json.dumps({"id": number, "hypotheses": [{"text": text, "score": score} for text, score in listed]}) + "\n"
@@ -31,7 +31,11 @@ def test_lines_are_outputs_without_scores_and_gzip_is_unpacked(tmp_path: Path) -
     (tmp_path / "x.gz").write_bytes(gzip.compress(b"ein Hund\n\nja\n"))
     outputs = read_outputs(str(tmp_path / "x.gz"))
     assert outputs.format == "text"
-    assert outputs.best == [Hypothesis("ein Hund", None), Hypothesis("", None), Hypothesis("ja", None)]
+    assert outputs.best == [
+        StoredHypothesis("ein Hund", None),
+        StoredHypothesis("", None),
+        StoredHypothesis("ja", None),
+    ]
 
 
 def test_lists_that_count_from_0_are_those_that_count_from_1(tmp_path: Path) -> None:
@@ -42,7 +46,7 @@ def test_lists_that_count_from_0_are_those_that_count_from_1(tmp_path: Path) -> 
 def test_a_sentence_that_failed_has_the_empty_output(tmp_path: Path) -> None:
     (tmp_path / "x").write_text(JSON + '{"id": 3, "hypotheses": [], "error": "no path"}\n')
     outputs = read_outputs(str(tmp_path / "x"))
-    assert outputs.lists[2] == [] and outputs.best[2] == Hypothesis("", None)
+    assert outputs.lists[2] == [] and outputs.best[2] == StoredHypothesis("", None)
 
 
 def test_sentences_that_an_nbest_list_leaves_out_have_failed(tmp_path: Path) -> None:
@@ -75,7 +79,7 @@ def test_token_ids_without_text_are_words(text: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("score", ["-Infinity", "NaN", "1e200"])
 def test_scores_that_cannot_be_summed_are_missing(score: str, tmp_path: Path) -> None:
     (tmp_path / "x").write_text(f'{{"id": 1, "hypotheses": [{{"text": "a", "score": {score}}}]}}\n')
-    assert read_outputs(str(tmp_path / "x")).best == [Hypothesis("a", None)]
+    assert read_outputs(str(tmp_path / "x")).best == [StoredHypothesis("a", None)]
 
 
 @pytest.mark.parametrize("line", ["", "5 7 6", "{}", '{"id": 1}', "{hypotheses}", "a ||| b", "[1]", "||| ja"])

@@ -26,7 +26,7 @@ from sgdec.text.words import SPECIAL, WordVocabulary
 from sgdec.training import train
 from sgdec.training.config import TrainConfig
 from sgdec.training.data.noise import SourceNoise
-from sgdec.training.data.reading import Limits
+from sgdec.training.data.reading import LengthLimits
 from sgdec.training.data.shards import ShardedText
 from sgdec.training.data.stream import open_text
 from sgdec.training.data.text import ParallelText, read_text
@@ -164,22 +164,22 @@ BAD = [("dog", "dog a", "a"), ("", "dog", "a"), ("dog", "", "a"), ("dog a dog", 
 def test_three_files_are_read_and_bad_lines_left_out(tmp_path: Path) -> None:
     english = WordVocabulary([*SPECIAL, "dog", "a"])
     both, paths = TwoSources(english, english), write(tmp_path, "text", BAD)
-    text = read_text(paths, both, english, Limits(2))
+    text = read_text(paths, both, english, LengthLimits(2))
     assert isinstance(text, ParallelText)
     assert text.sources == [[3, EOS, 3, 4], [4, 4, EOS, 3]] and text.lines == [1, 5]
     assert text.source_lines == ["dog\tdog a", "a a\tdog"], "a tab inside a line is a blank"
     assert text.left_out == {"empty": 2, "too long": 1}
     Path(paths[1]).write_text("dog\n" * 4)
     with pytest.raises(SgdecError, match=r"text\.0 has 5 lines but .*text\.1 has 4 and .*text\.2 has 5"):
-        read_text(paths, both, english, Limits(2))
+        read_text(paths, both, english, LengthLimits(2))
 
 
 def test_a_text_in_shards_has_the_same_sources(tmp_path: Path) -> None:
     english = WordVocabulary([*SPECIAL, *POINTERS, *LETTERS])
     both, paths = TwoSources(english, english), write(tmp_path, "text", EXAMPLES[:200])
-    whole = read_text(paths, both, english, Limits(9))
+    whole = read_text(paths, both, english, LengthLimits(9))
     sharded = open_text(
-        paths, both, english, Limits(9), run=tmp_path / "run", shard_tokens=400, log=QUIET
+        paths, both, english, LengthLimits(9), run=tmp_path / "run", shard_tokens=400, log=QUIET
     )
     assert isinstance(sharded, ShardedText) and isinstance(whole, ParallelText)
     found = {}

@@ -19,7 +19,7 @@ from sgdec.checkpoints.loading import load_language_model
 from sgdec.cli.main import main
 from sgdec.context import BOS, EOS, UNK, Context, Vocabularies
 from sgdec.errors import SgdecError, UsageError
-from sgdec.io.nplm import Layer, NplmFile, read_nplm, write_nplm
+from sgdec.io.nplm import NplmFile, StoredLayer, read_nplm, write_nplm
 from sgdec.models.base import ModelContext
 from sgdec.models.nplm import NPLM
 from sgdec.plugins.host import Host
@@ -93,7 +93,7 @@ def test_a_checkpoint_scores_by_the_formula(tmp_path: Path, precision: str, tole
     vocabulary = vocabularies.target
     assert isinstance(model, NPLM) and vocabulary is not None
     pieces = [vocabulary.piece(token) for token in range(vocabulary.size)]
-    layers = [Layer(weights[f"hidden.{n}.weight"], weights[f"hidden.{n}.bias"]) for n in (0, 1)]
+    layers = [StoredLayer(weights[f"hidden.{n}.weight"], weights[f"hidden.{n}.bias"]) for n in (0, 1)]
     file = NplmFile(
         4, "rectifier", pieces, pieces, weights["embedding.weight"], layers,
         weights["softmax.weight"], weights["softmax.bias"],

@@ -16,7 +16,7 @@ from sgdec.corpus.checking import lines_of
 from sgdec.corpus.engine import Done, Engine, Event, Job, Limits, Task
 from sgdec.corpus.leases import Leases
 from sgdec.corpus.manifest import existing_manifest
-from sgdec.corpus.results import Result, publish_result
+from sgdec.corpus.results import ChunkResult, publish_result
 from sgdec.corpus.starter import Starter
 from sgdec.corpus.stores import FolderStore
 from sgdec.io.limits import DOCUMENT, Limit
@@ -88,7 +88,7 @@ class Instant(Engine):
 
     def submit(self, task: Task) -> None:
         ids = lines_of(self._manifest, task)
-        receipt = publish_result(self._store, task, Result(1, b"x\n", run=self._manifest.run, id=ids.start))
+        receipt = publish_result(self._store, task, ChunkResult(1, b"x\n", run=self._manifest.run, id=ids.start))
         self._done.append(Done("1.1", task, receipt))
 
     def events(self, seconds: float) -> list[Event]:

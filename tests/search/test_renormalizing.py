@@ -32,7 +32,7 @@ from sgdec.search.combination.renormalizing import Renormalized
 from sgdec.search.constellation import Constellation
 from sgdec.search.member import Member
 from sgdec.search.scheduler import Scheduler
-from sgdec.tasks.scoring import GivenOutputDecoder, Pair, with_given_output
+from sgdec.tasks.scoring import GivenOutputDecoder, ScoringPair, with_given_output
 from sgdec.testing import Bonus, Lattice, OnDemandTable, Table, TinySpace, tiny_spaces
 from sgdec.testing.reading import read_row
 from sgdec.testing.tiny_spaces import LATTICE, V
@@ -237,7 +237,7 @@ def test_given_outputs_are_scored_as_they_are_in_a_search(name: str) -> None:
     constellation = renormalizing(space, [0])
     expected = enumerated(space, [0])
     scheduler = Scheduler(with_given_output(constellation), GivenOutputDecoder(), batch_size=4)
-    pairs = [Pair(i + 1, (3, 4, 3), None, len(tokens), tokens) for i, tokens in enumerate(expected)]
+    pairs = [ScoringPair(i + 1, (3, 4, 3), None, len(tokens), tokens) for i, tokens in enumerate(expected)]
     for outcome in scheduler.run(pairs):
         (found,) = outcome.result.hypotheses
         assert found.score == pytest.approx(expected[found.tokens][0], abs=1e-9)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sgdec.errors import SgdecError, UsageError
-from sgdec.io.outputs import Hypothesis, Outputs
+from sgdec.io.outputs import Outputs, StoredHypothesis
 from sgdec.tasks.comparison import Comparison, compare
 
 sacrebleu = pytest.importorskip("sacrebleu")
@@ -19,13 +19,15 @@ sacrebleu = pytest.importorskip("sacrebleu")
 def run(name: str, *texts: str | tuple[str, float]) -> Outputs:
     """A run with one output per sentence, with or without scores."""
     given = [(text, None) if isinstance(text, str) else text for text in texts]
-    return Outputs(name, "text", [[Hypothesis(*each)] for each in given])
+    return Outputs(name, "text", [[StoredHypothesis(*each)] for each in given])
 
 
 def listed(name: str, *lists: Sequence[str]) -> Outputs:
     """A run with n-best lists, whose scores are minus the rank."""
     return Outputs(
-        name, "nbest", [[Hypothesis(text, -float(rank)) for rank, text in enumerate(texts, 1)] for texts in lists]
+        name,
+        "nbest",
+        [[StoredHypothesis(text, -float(rank)) for rank, text in enumerate(texts, 1)] for texts in lists],
     )
 
 
@@ -62,7 +64,7 @@ def test_scores_of_the_files_are_compared_if_both_have_them() -> None:
 def test_the_oracle_by_hand() -> None:
     """The best hypotheses are second and first; the third sentence failed, and the fourth in the other run."""
     lists = listed("lists", ["the cat sat", "the cat lay down", "x"], ["a dog ran off", "a dog ran off"], [], ["x"])
-    other = Outputs("other", "nbest", [[Hypothesis(text, None)] for text in REFERENCES])
+    other = Outputs("other", "nbest", [[StoredHypothesis(text, None)] for text in REFERENCES])
     system, single = compare([lists, other], [[*REFERENCES, "y"]], test="none").systems
     assert system.lists is not None and single.lists is None
     assert (system.lists.smallest, system.lists.mean, system.lists.largest) == (0, 6 / 4, 3)

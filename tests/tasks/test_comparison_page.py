@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sgdec.io.outputs import Hypothesis, Outputs
+from sgdec.io.outputs import Outputs, StoredHypothesis
 from sgdec.tasks.comparison import compare
 from sgdec.tasks.comparison_page import page
 from tests.helpers.web_pages import Page, needs_browser, run_in_browser
@@ -22,7 +22,7 @@ HOSTILE = [
 
 
 def run(name: str, texts: list[str]) -> Outputs:
-    return Outputs(name, "text", [[Hypothesis(text, None)] for text in texts])
+    return Outputs(name, "text", [[StoredHypothesis(text, None)] for text in texts])
 
 
 def test_a_row_has_source_references_and_outputs() -> None:

@@ -15,7 +15,7 @@ from sgdec.library import LoadedRun
 from sgdec.protocol import Candidates, Source
 from sgdec.tasks.diagnosis.cases import Case
 from sgdec.tasks.diagnosis.findings import findings
-from sgdec.tasks.diagnosis.proving import Budget
+from sgdec.tasks.diagnosis.proving import ProofBudget
 from sgdec.tasks.diagnosis.run import diagnose
 from sgdec.tasks.diagnosis.summary import summarise
 
@@ -120,7 +120,7 @@ def test_a_search_that_its_budget_ends_has_a_limit_first_and_then_a_larger_budge
     assert said == ["a length limit (--max-length N) and a larger budget.", "a larger budget.", "None"]
 
 
-def unknown(predictor: Predictor, budget: Budget, *witness: int, max_length: int | None = 6) -> tuple[int, str]:
+def unknown(predictor: Predictor, budget: ProofBudget, *witness: int, max_length: int | None = 6) -> tuple[int, str]:
     """The number of sentences of which nothing is known, and what the report advises. The reference is worse."""
     run = load("greedy", predictor, 0 if max_length is None else max_length)
     witnesses = (("other run", witness),) if witness else ()
@@ -131,15 +131,18 @@ def unknown(predictor: Predictor, budget: Budget, *witness: int, max_length: int
 
 
 def test_the_report_names_what_can_tell_about_unknown_searches() -> None:
-    assert unknown(Bounded(), Budget("none")) == (1, "--witness FILE, or --proof astar, can tell.")
-    assert unknown(Bounded(), Budget("astar", 1)) == (1, "--witness FILE, or a larger --max-expansions, can tell.")
-    assert unknown(Bounded(), Budget("astar", 300)) == (0, "")
-    assert unknown(Rising(), Budget("none")) == (1, "--witness FILE can tell.")
-    assert unknown(Rising(), Budget("none"), 3, 3) == (0, "")
-    assert unknown(Bounded(), Budget("astar", 1), max_length=None) == (1, "--witness FILE can tell.")
+    assert unknown(Bounded(), ProofBudget("none")) == (1, "--witness FILE, or --proof astar, can tell.")
+    assert unknown(Bounded(), ProofBudget("astar", 1)) == (
+        1,
+        "--witness FILE, or a larger --max-expansions, can tell.",
+    )
+    assert unknown(Bounded(), ProofBudget("astar", 300)) == (0, "")
+    assert unknown(Rising(), ProofBudget("none")) == (1, "--witness FILE can tell.")
+    assert unknown(Rising(), ProofBudget("none"), 3, 3) == (0, "")
+    assert unknown(Bounded(), ProofBudget("astar", 1), max_length=None) == (1, "--witness FILE can tell.")
 
 
 def test_a_proof_that_predictors_do_not_allow_is_left_out_as_the_error_says() -> None:
     with pytest.raises(UsageError, match=r"^--proof dfs: no bound is known .* 'rising', .*; give --proof none\.$"):
-        unknown(Rising(), Budget("dfs"))
-    assert unknown(Rising(), Budget("none"))[0] == 1
+        unknown(Rising(), ProofBudget("dfs"))
+    assert unknown(Rising(), ProofBudget("none"))[0] == 1

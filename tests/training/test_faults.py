@@ -18,7 +18,7 @@ from sgdec.checkpoints import files, layout, loading
 from sgdec.errors import SgdecError, UsageError
 from sgdec.text.sentencepiece import SentencePieceVocabulary, train_vocabulary
 from sgdec.training import train
-from sgdec.training.data.reading import Limits
+from sgdec.training.data.reading import LengthLimits
 from sgdec.training.data.text import MonolingualText, ParallelText
 from sgdec.training.preparing import prepare
 from tests.helpers.training_case import PAIRS, make_config
@@ -190,19 +190,19 @@ def test_bad_training_lines_are_left_out_and_counted(
     source = [b"ab", b"a\xffb", b"", b"ab", b"ab ab ab ab ab", b"ab cd", b"\xff", b"ab ab ab"]
     target = [b"cd", b"cd", b"cd", b"\xc3", b"cd cd cd cd cd", b"cd ab", b"\xff", b"a"]
     paths = write(tmp_path, source, target, ending=ending)
-    data = ParallelText.read(paths, vocabulary, vocabulary, Limits(12, 4.0))
+    data = ParallelText.read(paths, vocabulary, vocabulary, LengthLimits(12, 4.0))
     assert data.lines == [1, 6]
     assert data.left_out == {"not UTF-8": 3, "empty": 1, "too long": 1, "of absurd lengths": 1}
     assert data.source_lines == ["ab", "ab cd"] and data.target_lines == ["cd", "cd ab"]
-    alone = MonolingualText.read(paths[0], vocabulary, Limits(12))
+    alone = MonolingualText.read(paths[0], vocabulary, LengthLimits(12))
     assert (alone.lines, alone.left_out) == ([1, 4, 6, 8], {"not UTF-8": 2, "empty": 1, "too long": 1})
 
 
 def test_a_ratio_counts_in_both_directions_and_only_beyond_the_limit() -> None:
-    assert [Limits(99, 3.0).fault(*sides) for sides in ((3, 1), (4, 1), (1, 4), (7, 2), (6, 2))] == [
+    assert [LengthLimits(99, 3.0).fault(*sides) for sides in ((3, 1), (4, 1), (1, 4), (7, 2), (6, 2))] == [
         None, *["of absurd lengths"] * 3, None,
     ]  # fmt: skip
-    assert Limits(99).fault(98, 1) is None
+    assert LengthLimits(99).fault(98, 1) is None
 
 
 def test_a_run_says_what_it_left_out_and_refuses_held_out_text_that_it_cannot_read(
@@ -227,7 +227,7 @@ def test_unequal_files_are_refused_even_where_lines_cannot_be_read(
 ) -> None:
     paths = write(tmp_path, [b"ab", b"\xff", b"ab"], [b"ab", b"ab"])
     with pytest.raises(SgdecError, match=r"s has 3 lines but .*t has 2\. Line N"):
-        ParallelText.read(paths, vocabulary, vocabulary, Limits(12))
+        ParallelText.read(paths, vocabulary, vocabulary, LengthLimits(12))
 
 
 def test_a_text_of_bad_lines_alone_says_what_is_wrong_with_them(
@@ -235,4 +235,4 @@ def test_a_text_of_bad_lines_alone_says_what_is_wrong_with_them(
 ) -> None:
     paths = write(tmp_path, [b"\xff", b"", b"ab"], [b"ab", b"ab", b"a" * 30])
     with pytest.raises(SgdecError, match=r"no pair is left of 3: 1 not UTF-8, 1 empty, 1 too long\. .*--max-line"):
-        ParallelText.read(paths, vocabulary, vocabulary, Limits(12))
+        ParallelText.read(paths, vocabulary, vocabulary, LengthLimits(12))

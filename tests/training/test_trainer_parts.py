@@ -11,13 +11,13 @@ from sgdec.context import Vocabularies
 from sgdec.models.base import ModelContext
 from sgdec.models.rnnlm import RNNLM
 from sgdec.training.config import TrainConfig
-from sgdec.training.data.budget import Tokens
+from sgdec.training.data.budget import TokenCounts
 from sgdec.training.data.noise import SourceNoise
 from sgdec.training.data.text import MonolingualText
 from sgdec.training.data.weights import Weighting
 from sgdec.training.parallel.volume import Volume
 from sgdec.training.run.inputs import Inputs
-from sgdec.training.run.progress import Progress
+from sgdec.training.run.progress import TrainingProgress
 from sgdec.training.run.report import Silence
 from sgdec.training.trainer import Trainer
 from sgdec.training.updating import Updater
@@ -41,7 +41,7 @@ def test_a_trainer_of_parts_in_memory_touches_no_file_and_learns(tmp_path: Path)
 
     updater = Updater(config, model, "fp64", total_steps=10)
     trainer = Trainer(
-        config, inputs, updater, Tokens(100), 1, Progress(), Silence(),
+        config, inputs, updater, TokenCounts(100), 1, TrainingProgress(), Silence(),
         noise=SourceNoise(0.0, "unknown", 1), volume=Volume(updater.strategy),
     )  # fmt: skip
     steps = trainer.steps()

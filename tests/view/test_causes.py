@@ -13,7 +13,7 @@ import pytest
 from sgdec import EOS
 from sgdec.testing.toys import Lattice, Table
 from sgdec.view.page import page
-from sgdec.view.runs import Run
+from sgdec.view.runs import TracedRun
 from tests.helpers.browsing import Reader, chromium
 from tests.helpers.traced_runs import traced
 
@@ -32,7 +32,7 @@ def table(**rows: dict[int, float]) -> Table:
     return Table(scores)
 
 
-def run(decoder: str = "beam", lm: dict[str, Any] | None = None, **options: Any) -> Run:
+def run(decoder: str = "beam", lm: dict[str, Any] | None = None, **options: Any) -> TracedRun:
     """The trace of a search for one sentence."""
     predictors = options.pop("predictors")
     size = {"size": options.pop("size", 1)} if decoder in ("beam", "vanilla") else {}
@@ -59,7 +59,7 @@ VIA_4 = Lattice({0: {4: (-0.5, 1)}, 1: {6: (0.0, 2)}, 2: {EOS: (0.0, 9)}})
 LONG = table(r1={5: -0.1}, r5={6: -0.1}, r6={7: -0.1}, r7={EOS: -0.1})
 ENDING = table(r1={5: -0.1}, r5={EOS: -0.1, 6: -0.3}, r6={EOS: -3.5}, r7={EOS: -0.1})
 
-CASES: dict[str, tuple[Run, Run, str]] = {
+CASES: dict[str, tuple[TracedRun, TracedRun, str]] = {
     "forbidden by the first predictor": (
         run(predictors={"nmt": WITHOUT_5, "lm": LIKES_5}), ALONE_5,
         "after <s>. The next token, ▁w5, is forbidden by nmt.",
@@ -122,13 +122,13 @@ CASES: dict[str, tuple[Run, Run, str]] = {
 
 
 @pytest.fixture(scope="module")
-def said(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Run, Run], list[str]]]:
+def said(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[TracedRun, TracedRun], list[str]]]:
     """What the page of two runs says about each run."""
     file: Path = tmp_path_factory.mktemp("pages") / "page.html"
     with chromium() as browser:
         reader = Reader(browser)
 
-        def read(first: Run, second: Run) -> list[str]:
+        def read(first: TracedRun, second: TracedRun) -> list[str]:
             file.write_text(page([first, second]), encoding="utf-8")
             reader.open(file)
             return [text.removesuffix("Show").strip() for text in reader.texts("#parting p")[1:]]
@@ -138,7 +138,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Run, Ru
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_page_says_the_planted_cause(said: Callable[[Run, Run], list[str]], name: str) -> None:
+def test_the_page_says_the_planted_cause(said: Callable[[TracedRun, TracedRun], list[str]], name: str) -> None:
     first, second, expected = CASES[name]
     assert first.by_id[1].hypotheses and second.by_id[1].hypotheses
     about_first = said(first, second)[0]

@@ -10,7 +10,7 @@ from hypothesis import given
 
 from sgdec.trace.records import Bound, Fate, SentenceTrace
 from sgdec.view.data import OVERVIEW, REASONS, page_data
-from sgdec.view.runs import Run
+from sgdec.view.runs import TracedRun
 from sgdec.view.tree import prefixes
 from tests.helpers.traced_runs import Model, on_lattice, random_traces, traced
 
@@ -19,7 +19,7 @@ HEADER = traced(sources=[[3]]).header
 
 @given(random_traces())
 def test_columns_of_a_tree_are_its_prefixes(trace: SentenceTrace) -> None:
-    data = page_data([Run("x", HEADER, {}, [trace])])
+    data = page_data([TracedRun("x", HEADER, {}, [trace])])
     tree, columns = prefixes(trace), data["sentences"]["1"]["searches"][0]["tree"]
     assert columns["parent"] == [-1 if prefix.parent is None else prefix.parent for prefix in tree]
     assert columns["token"] == [-1 if prefix.token is None else prefix.token for prefix in tree]

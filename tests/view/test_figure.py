@@ -11,7 +11,7 @@ import pytest
 
 from sgdec.view.figure import COLOURS, draw, packed
 from sgdec.view.layout import best_place, overview, path
-from sgdec.view.runs import Run
+from sgdec.view.runs import TracedRun
 from sgdec.view.tree import prefixes
 from tests.helpers.traced_runs import renamed, traced
 
@@ -20,7 +20,7 @@ pytest.importorskip("matplotlib")
 RUN = traced(sources=[[3, 4]], size=2)
 
 
-def svg(run: Run, *, dropped: int = 0) -> str:
+def svg(run: TracedRun, *, dropped: int = 0) -> str:
     return packed(draw(run, run.sentences[0], dropped=dropped), "svg").decode("utf-8")
 
 

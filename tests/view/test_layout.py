@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from sgdec.trace.records import SentenceTrace
 from sgdec.view.layout import best_place, overview, path, rows
-from sgdec.view.tree import Prefix, prefixes
+from sgdec.view.tree import TreePrefix, prefixes
 from tests.helpers.traced_runs import random_traces
 
 
 @st.composite
-def drawings(draw: st.DrawFn) -> tuple[list[Prefix], list[int]]:
+def drawings(draw: st.DrawFn) -> tuple[list[TreePrefix], list[int]]:
     """A tree and a part of it that contains all parents."""
     tree = prefixes(draw(random_traces()))
     shown = {at for end in draw(st.sets(st.integers(0, len(tree) - 1))) for at in path(tree, end)}
@@ -22,7 +22,7 @@ def drawings(draw: st.DrawFn) -> tuple[list[Prefix], list[int]]:
 
 
 @given(drawings())
-def test_no_two_prefixes_overlap_and_columns_keep_the_order(drawing: tuple[list[Prefix], list[int]]) -> None:
+def test_no_two_prefixes_overlap_and_columns_keep_the_order(drawing: tuple[list[TreePrefix], list[int]]) -> None:
     tree, shown = drawing
     found = rows(tree, shown)
     assert sorted(found) == shown
@@ -32,7 +32,7 @@ def test_no_two_prefixes_overlap_and_columns_keep_the_order(drawing: tuple[list[
 
 
 @given(drawings())
-def test_edges_lead_to_the_next_column_never_up_and_never_cross(drawing: tuple[list[Prefix], list[int]]) -> None:
+def test_edges_lead_to_the_next_column_never_up_and_never_cross(drawing: tuple[list[TreePrefix], list[int]]) -> None:
     tree, shown = drawing
     found = rows(tree, shown)
     edges = [(parent, at) for at in shown if (parent := tree[at].parent) is not None]
@@ -45,7 +45,7 @@ def test_edges_lead_to_the_next_column_never_up_and_never_cross(drawing: tuple[l
 
 @given(drawings())
 def test_a_first_child_is_beside_its_parent_and_no_other_subtree_can_move_up(
-    drawing: tuple[list[Prefix], list[int]],
+    drawing: tuple[list[TreePrefix], list[int]],
 ) -> None:
     tree, shown = drawing
     found = rows(tree, shown)

@@ -18,8 +18,8 @@ from sgdec.view.data import REASONS
 from sgdec.view.layout import best_place, path, rows
 from sgdec.view.page import page
 from sgdec.view.parting import Parting, parting
-from sgdec.view.runs import Run
-from sgdec.view.tree import Prefix, prefixes
+from sgdec.view.runs import TracedRun
+from sgdec.view.tree import TreePrefix, prefixes
 from tests.helpers.browsing import Reader, chromium
 from tests.helpers.traced_runs import Model, V, on_lattice, renamed, traced
 
@@ -49,7 +49,7 @@ def reader() -> Iterator[Reader]:
 def opened(reader: Reader, tmp_path: Path) -> Iterator[Open]:
     """Opens the page of some runs. At the end no page may have complained."""
 
-    def open_(runs: Sequence[Run], address: str = "", theme: Literal["light", "dark"] = "light") -> Reader:
+    def open_(runs: Sequence[TracedRun], address: str = "", theme: Literal["light", "dark"] = "light") -> Reader:
         file = tmp_path / "page.html"
         file.write_text(page(runs), encoding="utf-8")
         reader.open(file, address, theme)
@@ -59,11 +59,11 @@ def opened(reader: Reader, tmp_path: Path) -> Iterator[Open]:
     assert reader.complaints == []
 
 
-def tree_of(run: Run, id: int = 1) -> list[Prefix]:
+def tree_of(run: TracedRun, id: int = 1) -> list[TreePrefix]:
     return prefixes(run.by_id[id])
 
 
-def kept(tree: Sequence[Prefix]) -> list[int]:
+def kept(tree: Sequence[TreePrefix]) -> list[int]:
     return [at for at, prefix in enumerate(tree) if prefix.expansions or prefix.rank is not None]
 
 
@@ -423,7 +423,7 @@ def test_text_has_contrast(opened: Open, theme: str) -> None:
     assert (before > 0.5) == (theme == "dark")
 
 
-def parting_of(runs: Sequence[Run], id: int) -> Parting:
+def parting_of(runs: Sequence[TracedRun], id: int) -> Parting:
     return parting(runs, [run.by_id[id] for run in runs], [tree_of(run, id) for run in runs])
 
 

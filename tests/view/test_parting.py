@@ -9,7 +9,7 @@ import pytest
 from sgdec import Source, UsageError
 from sgdec.view.layout import path
 from sgdec.view.parting import Parting, parting
-from sgdec.view.runs import Run, require_same_sources
+from sgdec.view.runs import TracedRun, require_same_sources
 from sgdec.view.tree import prefixes
 from tests.helpers.traced_runs import Model, on_lattice, renamed, traced
 
@@ -17,7 +17,7 @@ GREEDY = traced("greedy", nbest=1)
 BEAM = traced("beam", size=12)
 
 
-def parted(one: Run, other: Run, id: int) -> Parting:
+def parted(one: TracedRun, other: TracedRun, id: int) -> Parting:
     traces = [one.by_id[id], other.by_id[id]]
     return parting([one, other], traces, [prefixes(trace) for trace in traces])
 

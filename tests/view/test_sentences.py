@@ -6,14 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from sgdec.view.runs import Run
+from sgdec.view.runs import TracedRun
 from sgdec.view.sentences import Cell, headings, search_errors, table
 from tests.helpers.traced_runs import traced
 
 RUN = traced(sources=[[3, 4]])
 
 
-def with_score(score: float | None, *, proven: bool | None = None, gap: float | None = None, run: Run = RUN) -> Run:
+def with_score(
+    score: float | None, *, proven: bool | None = None, gap: float | None = None, run: TracedRun = RUN
+) -> TracedRun:
     """A run whose only output has this score; None = no output."""
     (trace,) = run.sentences
     best = replace(trace.hypotheses[0], score=score or 0.0, rank_score=score or 0.0)
@@ -21,7 +23,7 @@ def with_score(score: float | None, *, proven: bool | None = None, gap: float | 
     return replace(run, sentences=[replace(trace, hypotheses=hypotheses, proven=proven, gap=gap)])
 
 
-def errors(*runs: Run) -> list[Cell]:
+def errors(*runs: TracedRun) -> list[Cell]:
     return search_errors(runs, [run.sentences[0] for run in runs])
 
 
@@ -38,7 +40,7 @@ def errors(*runs: Run) -> list[Cell]:
         ([with_score(None), with_score(-1.0)], ["no output", ""]),
     ],
 )
-def test_a_search_error_is_what_another_hypothesis_is_better_by(runs: list[Run], expected: list[str]) -> None:
+def test_a_search_error_is_what_another_hypothesis_is_better_by(runs: list[TracedRun], expected: list[str]) -> None:
     assert [cell.text for cell in errors(*runs)] == expected
 
 

@@ -12,11 +12,11 @@ from hypothesis import given
 from sgdec.context import EOS
 from sgdec.trace.records import SentenceTrace
 from sgdec.view.layout import path
-from sgdec.view.tree import Prefix, prefixes
+from sgdec.view.tree import TreePrefix, prefixes
 from tests.helpers.traced_runs import random_traces, traced
 
 
-def tokens_of(tree: list[Prefix], place: int) -> tuple[int, ...]:
+def tokens_of(tree: list[TreePrefix], place: int) -> tuple[int, ...]:
     return tuple(token for at in path(tree, place) if (token := tree[at].token) is not None)
 
 

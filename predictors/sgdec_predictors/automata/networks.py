@@ -18,11 +18,11 @@ from sgdec.files import Lattice, LatticeError
 from sgdec.protocol import FORBIDDEN
 from sgdec_predictors.automata.semirings import LOG, Semiring, Ways, distances_to_end, times
 
-_Signature: TypeAlias = "tuple[frozenset[Arc], frozenset[tuple[float, int]], frozenset[Arc], float]"
+_Signature: TypeAlias = "tuple[frozenset[NetworkArc], frozenset[tuple[float, int]], frozenset[NetworkArc], float]"
 """A state: its arcs, epsilons and calls, and the score of ending in it."""
 
 
-class Arc(NamedTuple):
+class NetworkArc(NamedTuple):
     """One labelled arc."""
 
     label: int
@@ -35,11 +35,11 @@ class Network:
     """The arcs of each state, without arcs of infinite cost."""
 
     start: int
-    arcs: list[list[Arc]]
+    arcs: list[list[NetworkArc]]
     """Tokens, by label."""
     silent: list[list[tuple[float, int]]]
     """Epsilons: scores and targets."""
-    calls: list[list[Arc]]
+    calls: list[list[NetworkArc]]
     """Other networks, by label."""
     final: list[float]
     """The score of ending in each state; -inf = not final."""
@@ -47,9 +47,9 @@ class Network:
     @classmethod
     def of(cls, lattice: Lattice, use_weights: bool, is_call: Callable[[int], bool] = lambda label: False) -> Network:
         """The network of a lattice. Without ``use_weights`` every arc and every end scores 0."""
-        arcs: list[list[Arc]] = [[] for _ in lattice.arcs]
+        arcs: list[list[NetworkArc]] = [[] for _ in lattice.arcs]
         silent: list[list[tuple[float, int]]] = [[] for _ in lattice.arcs]
-        calls: list[list[Arc]] = [[] for _ in lattice.arcs]
+        calls: list[list[NetworkArc]] = [[] for _ in lattice.arcs]
         for state, leaving in enumerate(lattice.arcs):
             for label, cost, target in leaving:
                 if cost < math.inf:
@@ -57,7 +57,7 @@ class Network:
                     if label == UNK:
                         silent[state].append((score, target))
                     else:
-                        (calls if is_call(label) else arcs)[state].append(Arc(label, score, target))
+                        (calls if is_call(label) else arcs)[state].append(NetworkArc(label, score, target))
         final = [-cost if use_weights or cost == math.inf else 0.0 for cost in lattice.final.tolist()]
         return cls(lattice.start, arcs, silent, calls, final)
 

@@ -142,10 +142,10 @@ class OpenPrefixTree(PrefixTree):
             self._relaxations = (constant,) if ways is None else (Matching(ways, nodes_of), constant)
         return self._relaxations
 
-    def _ways(self) -> Ways | None:
+    def _ways(self) -> TreeWays | None:
         """The continuations of each set of nodes that a prefix can lead to; None = there are too many sets."""
         numbers: dict[Nodes, int] = {(0,): 0}
-        ways = Ways(numbers, {}, [], [])
+        ways = TreeWays(numbers, {}, [], [])
         sets: list[Nodes] = [(0,)]
         for nodes in sets:
             scores = self._scores(nodes)
@@ -163,7 +163,7 @@ class OpenPrefixTree(PrefixTree):
         return ways
 
 
-class Ways(NamedTuple):
+class TreeWays(NamedTuple):
     """The continuations of each set of nodes in an `OpenPrefixTree`. Sets have numbers from 0 on."""
 
     numbers: dict[Nodes, int]
@@ -178,7 +178,7 @@ class Ways(NamedTuple):
 class Matching(Relaxation):
     """Exact: the relaxed state is the number of the set of nodes."""
 
-    def __init__(self, ways: Ways, nodes_of: Callable[[int], Nodes]) -> None:
+    def __init__(self, ways: TreeWays, nodes_of: Callable[[int], Nodes]) -> None:
         self.size = len(ways.numbers)
         self.memory = 0 if self.size == 1 else None
         self._numbers, self._nodes_of = ways.numbers, nodes_of

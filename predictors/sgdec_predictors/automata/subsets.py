@@ -28,7 +28,7 @@ from sgdec.arcs import DEAD
 from sgdec.arrays import Floats, Ints
 from sgdec.files import LatticeError
 from sgdec.protocol import FORBIDDEN, Candidates, SparseRow, Steps
-from sgdec_predictors.automata.networks import Arc
+from sgdec_predictors.automata.networks import NetworkArc
 from sgdec_predictors.automata.semirings import LOG, Semiring, Ways, distances_from
 
 Node: TypeAlias = Any
@@ -37,7 +37,7 @@ Subset: TypeAlias = tuple[tuple[Node, float], ...]
 """States with their residuals, in order; empty = off the automaton, or after ``</s>``."""
 Following: TypeAlias = tuple[SparseRow, dict[int, Subset]]
 """The scores of the tokens that can follow a subset, and the subset after each of them."""
-State: TypeAlias = "tuple[Prefixes, Subset]"
+State: TypeAlias = "tuple[SubsetPrefixes, Subset]"
 
 MOST_ARCS = 1 << 18
 """An automaton of more arcs is not made into arrays."""
@@ -45,13 +45,13 @@ DIGITS = 9
 """The precision of comparing residuals: rounding errors must not separate equal futures."""
 
 
-class Automaton(Protocol):
+class LazyAcceptor(Protocol):
     """An acceptor with scores; it may be built lazily."""
 
     @property
     def start(self) -> Node: ...
 
-    def arcs(self, node: Node) -> Sequence[Arc]:
+    def arcs(self, node: Node) -> Sequence[NetworkArc]:
         """The arcs with a label other than epsilon."""
 
     def silent(self, node: Node) -> Ways[Node]:
@@ -67,7 +67,7 @@ class Automaton(Protocol):
         """A lower bound on the score of each path to the end; +inf = there is none."""
 
 
-class Known(_arcs.Automaton):
+class KnownSubset(_arcs.Automaton):
     """An automaton as arrays: of its states, the best path counts."""
 
     def __init__(self, offsets: Ints, tokens: Ints, scores: Floats, after: Ints, numbers: dict[Node, int]) -> None:
@@ -75,22 +75,22 @@ class Known(_arcs.Automaton):
         self.numbers = numbers
 
 
-class Summed(Known):
+class Summed(KnownSubset):
     """The same where the scores of paths are added up."""
 
     sums = True
 
 
-class Prefixes:
+class SubsetPrefixes:
     """All subsets of one automaton, computed on first use; the prefixes of a sentence share them."""
 
     def __init__(
         self,
-        automaton: Automaton,
+        automaton: LazyAcceptor,
         path: str,
         semiring: Semiring,
         normalize: bool,
-        whole: Callable[[], Known | None] | None = None,
+        whole: Callable[[], KnownSubset | None] | None = None,
     ) -> None:
         """``path`` is its file; ``whole`` returns it as arrays, if it has done so before.
 
@@ -100,7 +100,7 @@ class Prefixes:
         self._path = path
         self._semiring = semiring
         self._normalize = normalize
-        self._next: dict[Node, tuple[list[Arc], float]] = {}
+        self._next: dict[Node, tuple[list[NetworkArc], float]] = {}
         """By state: the arcs after its epsilons, and the score of ending after them."""
         self._following: dict[Subset, Following] = {}
         self._whole = whole or cache(self._known)
@@ -110,9 +110,9 @@ class Prefixes:
     def following(self, subset: Subset) -> Following:
         return self._following.get(subset) or self._work_out(subset)
 
-    def afresh(self) -> Prefixes:
+    def afresh(self) -> SubsetPrefixes:
         """The same automaton for another sentence, without the computed subsets."""
-        return Prefixes(self._automaton, self._path, self._semiring, self._normalize, self._whole)
+        return SubsetPrefixes(self._automaton, self._path, self._semiring, self._normalize, self._whole)
 
     def best_remaining(self, subset: Subset) -> float:
         best = self._semiring.plus([residual + self._automaton.best(node) for node, residual in subset])
@@ -122,14 +122,14 @@ class Prefixes:
         worst = min((residual + self._automaton.worst(node) for node, residual in subset), default=-FORBIDDEN)
         return FORBIDDEN if self._normalize and worst != -FORBIDDEN else worst
 
-    def places(self, subset: Subset) -> tuple[Known, list[tuple[int, float]]] | None:
+    def places(self, subset: Subset) -> tuple[KnownSubset, list[tuple[int, float]]] | None:
         """The automaton without epsilons, and the subset in it; None if it is too large, or scores are normalised."""
         known = None if self._normalize else self._whole()
         if known is None:
             return None
         return known, [(known.numbers[node], residual) for node, residual in subset]
 
-    def _known(self) -> Known | None:
+    def _known(self) -> KnownSubset | None:
         """The arcs of all states that the root leads to; None if they are too many."""
         numbers = {node: i for i, (node, _) in enumerate(self.root)}
         offsets, tokens, scores, after = [0], [], [], []
@@ -149,7 +149,7 @@ class Prefixes:
             offsets.append(len(tokens))
             if len(tokens) > MOST_ARCS:
                 return None
-        kind = Summed if self._semiring is LOG else Known
+        kind = Summed if self._semiring is LOG else KnownSubset
         arrays = np.array(tokens, np.int64), np.array(scores, float), np.array(after, np.int64)
         return kind(np.array(offsets), *arrays, numbers)
 
@@ -195,7 +195,7 @@ class Prefixes:
         reached = {label: {node: plus(scores) for node, scores in to.items()} for label, to in paths.items()}
         return reached, plus(ends)
 
-    def _follow(self, node: Node) -> tuple[list[Arc], float]:
+    def _follow(self, node: Node) -> tuple[list[NetworkArc], float]:
         arcs, ends = [], []
         for place, score in self._after_epsilons(node).items():
             ends.append(score + self._automaton.final(place))
@@ -224,7 +224,7 @@ class SubsetPredictor(BatchPredictor):
     independent_rows = True
 
     @abstractmethod
-    def open(self, source: Source) -> Prefixes:
+    def open(self, source: Source) -> SubsetPrefixes:
         """The automaton of one sentence. Raises SgdecError if it cannot be read or used."""
 
     def initialize_batch(self, sources: Sequence[Source]) -> list[State]:
@@ -255,7 +255,7 @@ class SubsetPredictor(BatchPredictor):
         """The score of the worst single path to the end, a lower bound for every token sequence."""
         return [prefixes.worst_remaining(subset) for prefixes, subset in states]
 
-    def subset(self, state: State) -> tuple[Known, list[tuple[int, float]]] | None:
+    def subset(self, state: State) -> tuple[KnownSubset, list[tuple[int, float]]] | None:
         prefixes, subset = state
         return prefixes.places(subset)
 

@@ -26,7 +26,7 @@ ENDED = -2
 """The state after ``</s>``."""
 
 
-class Ways(NamedTuple):
+class WalkableWays(NamedTuple):
     """The arcs of one state as plain values: ascending tokens, their scores, and the states after them."""
 
     tokens: list[int]
@@ -38,11 +38,11 @@ class Ways(NamedTuple):
         place = bisect_left(self.tokens, token)
         return self.targets[place] if self.tokens[place : place + 1] == [token] else DEAD
 
-    def among(self, candidates: Candidates) -> Ways:
+    def among(self, candidates: Candidates) -> WalkableWays:
         """The same for these tokens, including those that cannot follow."""
         listed = dict(zip(self.tokens, zip(self.scores, self.targets, strict=True), strict=True))
         found = [listed.get(token, (FORBIDDEN, DEAD)) for token in candidates]
-        return Ways(list(candidates), [score for score, _ in found], [target for _, target in found])
+        return WalkableWays(list(candidates), [score for score, _ in found], [target for _, target in found])
 
 
 class WalkableLattice(Automaton):
@@ -50,7 +50,7 @@ class WalkableLattice(Automaton):
 
     __slots__ = ("__dict__",)
 
-    def __init__(self, arcs: Arcs, root: int, path: str) -> None:
+    def __init__(self, arcs: StoredArcs, root: int, path: str) -> None:
         """``root``: the state of the empty prefix. Raises LatticeError for a lattice without paths."""
         super().__init__(*arcs)
         self.root = root
@@ -58,19 +58,19 @@ class WalkableLattice(Automaton):
             self.offsets.data, self.tokens.data, self.scores.data, self.after.data
         )  # fmt: skip
         """The arrays of arcs, as views that give single numbers faster."""
-        self._ways: dict[int, Ways] = {}
+        self._ways: dict[int, WalkableWays] = {}
         self._rows: dict[int, SparseRow] = {}
         if not self._has_path():
             raise _empty(path)
 
-    def ways(self, state: int, start: int) -> Ways:
+    def ways(self, state: int, start: int) -> WalkableWays:
         """The arcs of a state; ``start`` is added to the states after them. Computed once."""
         found = self._ways.get(state)
         if found is None:
             offsets, tokens, scores, after = self._views
             arcs = slice(offsets[state], offsets[state + 1])
             targets = [target + start if target >= 0 else target for target in after[arcs]]
-            found = self._ways[state] = Ways([*tokens[arcs]], [*scores[arcs]], targets)
+            found = self._ways[state] = WalkableWays([*tokens[arcs]], [*scores[arcs]], targets)
         return found
 
     def row(self, state: int, start: int) -> SparseRow:
@@ -162,7 +162,7 @@ class WalkableLattice(Automaton):
                 stack += (state, arc + 1), (after[arc], offsets[after[arc]])
 
 
-class Arcs(NamedTuple):
+class StoredArcs(NamedTuple):
     """Arcs of S states, as in `Automaton`."""
 
     offsets: Ints
@@ -170,18 +170,20 @@ class Arcs(NamedTuple):
     scores: Floats
     after: Ints
 
-    def only(self, kept: Flags) -> Arcs:
+    def only(self, kept: Flags) -> StoredArcs:
         """The arcs that are marked in ``kept [n]``."""
         offsets = np.append(0, np.cumsum(kept))[self.offsets]
-        return Arcs(offsets, self.tokens[kept], self.scores[kept], self.after[kept])
+        return StoredArcs(offsets, self.tokens[kept], self.scores[kept], self.after[kept])
 
-    def split(self, states: Ints) -> list[Arcs]:
+    def split(self, states: Ints) -> list[StoredArcs]:
         """One for each range of states ``states[i] .. states[i + 1] - 1``, numbered from 0, with arcs within it."""
         bounds = self.offsets[states]
         first = states[:-1].repeat(bounds[1:] - bounds[:-1])
         after = np.where(self.after < 0, self.after, self.after - first)
         return [
-            Arcs(self.offsets[s : t + 1] - begin, self.tokens[begin:end], self.scores[begin:end], after[begin:end])
+            StoredArcs(
+                self.offsets[s : t + 1] - begin, self.tokens[begin:end], self.scores[begin:end], after[begin:end]
+            )
             for (s, t), (begin, end) in zip(pairwise(states.tolist()), pairwise(bounds.tolist()), strict=True)
         ]
 
@@ -203,15 +205,15 @@ def walkable(lattices: Lattices, path: str, use_weights: bool, normalize: bool) 
     return [WalkableLattice(*_rooted(own, start, path), path) for own, start in zip(each, starts, strict=True)]
 
 
-def _arcs_of(lattice: Lattice) -> Arcs:
+def _arcs_of(lattice: Lattice) -> StoredArcs:
     """The arcs of a lattice as scores, without those of infinite cost."""
     scores = 0.0 - lattice.costs  # -costs would make -0.0 of 0
-    arcs = Arcs(lattice.first, lattice.labels.astype(np.int64), scores, lattice.targets.astype(np.int64))
+    arcs = StoredArcs(lattice.first, lattice.labels.astype(np.int64), scores, lattice.targets.astype(np.int64))
     possible = scores > FORBIDDEN
     return arcs if possible.all() else arcs.only(possible)
 
 
-def _with_ends(arcs: Arcs, lattices: Lattices) -> Arcs:
+def _with_ends(arcs: StoredArcs, lattices: Lattices) -> StoredArcs:
     """One ``</s>`` arc to `ENDED` for each state that can end: by the better of an arc and being final itself.
 
     An ``</s>`` arc to a dead end is left out.
@@ -237,10 +239,10 @@ def _with_ends(arcs: Arcs, lattices: Lattices) -> Arcs:
         tokens, scores = np.insert(tokens, places, EOS), np.insert(scores, places, final[without])
         after = np.insert(after, places, ENDED)
         offsets = offsets + without.searchsorted(np.arange(len(offsets)))
-    return Arcs(offsets, tokens, scores, after)
+    return StoredArcs(offsets, tokens, scores, after)
 
 
-def _rooted(arcs: Arcs, start: int, path: str) -> tuple[Arcs, int]:
+def _rooted(arcs: StoredArcs, start: int, path: str) -> tuple[StoredArcs, int]:
     """Arcs with a state from which the first token can follow, and that state.
 
     It is the start, or the state after an ``<s>``; if this ``<s>`` has a score, it is one state more, which adds that
@@ -256,7 +258,7 @@ def _rooted(arcs: Arcs, start: int, path: str) -> tuple[Arcs, int]:
     if not scores[begin]:
         return arcs, second
     first, end = offsets[second : second + 2].tolist()
-    rooted = Arcs(
+    rooted = StoredArcs(
         np.append(offsets, len(tokens) + end - first),
         np.concatenate([tokens, tokens[first:end]]),
         np.concatenate([scores, scores[begin] + scores[first:end]]),
@@ -265,7 +267,7 @@ def _rooted(arcs: Arcs, start: int, path: str) -> tuple[Arcs, int]:
     return rooted, len(offsets) - 1
 
 
-def _log_softmax(arcs: Arcs) -> Floats:
+def _log_softmax(arcs: StoredArcs) -> Floats:
     """The scores ``[n]``, normalised over the arcs of each state."""
     if not len(arcs.scores):
         return arcs.scores

@@ -25,7 +25,7 @@ NOISE = 1e-12
 """Smaller gains are rounding errors."""
 
 
-class Span(NamedTuple):
+class ChartSpan(NamedTuple):
     """A non-terminal over source tokens ``begin`` to ``end`` (exclusive)."""
 
     name: str
@@ -36,23 +36,23 @@ class Span(NamedTuple):
 class Rest(NamedTuple):
     """The remainder of ``goal`` after its complete left corner ``done``."""
 
-    goal: Span
-    done: Span
+    goal: ChartSpan
+    done: ChartSpan
 
 
-Item: TypeAlias = int | Span | Rest
+Item: TypeAlias = int | ChartSpan | Rest
 Stack: TypeAlias = tuple[Item, ...]
 
 
 class Use(NamedTuple):
     """A rule applied to a span: its target side, with spans for gaps."""
 
-    span: Span
-    target: tuple[int | Span, ...]
+    span: ChartSpan
+    target: tuple[int | ChartSpan, ...]
     score: float
 
 
-class Ways(NamedTuple):
+class ChartWays(NamedTuple):
     """The continuations of a stack."""
 
     tokens: dict[int, dict[Stack, float]]
@@ -72,27 +72,27 @@ class Chart:
         self._chains = [rule for rule in usable if len(rule.source) == 1 and isinstance(rule.source[0], Gap)]
         chains = set(map(id, self._chains))
         self._rules = [rule for rule in usable if id(rule) not in chains]
-        self._uses: dict[Span, list[Use]] = {}
-        self._inside: dict[Span, float] = {}
+        self._uses: dict[ChartSpan, list[Use]] = {}
+        self._inside: dict[ChartSpan, float] = {}
         for width in range(1, len(source) + 1):
             for begin in range(len(source) - width + 1):
                 self._fill(begin, begin + width)
-        self._parents: defaultdict[Span, list[Use]] = defaultdict(list)
+        self._parents: defaultdict[ChartSpan, list[Use]] = defaultdict(list)
         """For each span, the uses whose target begins with it."""
         for uses in self._uses.values():
             for use in uses:
-                if use.target and isinstance(use.target[0], Span):
+                if use.target and isinstance(use.target[0], ChartSpan):
                     self._parents[use.target[0]].append(use)
-        self._corners: dict[Span, dict[Span, float]] = {}
-        self._starts: dict[Span, list[Use]] = {}
-        self._ways: dict[Stack, Ways] = {}
+        self._corners: dict[ChartSpan, dict[ChartSpan, float]] = {}
+        self._starts: dict[ChartSpan, list[Use]] = {}
+        self._ways: dict[Stack, ChartWays] = {}
 
     def stack(self, name: str) -> Stack | None:
         """The stack before the first target token, if the whole source can be derived from a non-terminal."""
-        whole = Span(name, 0, len(self._source))
+        whole = ChartSpan(name, 0, len(self._source))
         return (whole,) if whole in self._inside else None
 
-    def ways(self, stack: Stack) -> Ways:
+    def ways(self, stack: Stack) -> ChartWays:
         """The continuations of a stack up to the next token; computed on first use."""
         if stack not in self._ways:
             self._ways[stack] = self._follow(stack)
@@ -102,13 +102,13 @@ class Chart:
         """The score of the best derivation of a whole stack."""
         total = 0.0
         for item in stack:
-            if isinstance(item, Span):
+            if isinstance(item, ChartSpan):
                 total += self._inside[item]
             elif isinstance(item, Rest):
                 total += self._corners_of(item.goal)[item.done]
         return total
 
-    def _follow(self, stack: Stack) -> Ways:
+    def _follow(self, stack: Stack) -> ChartWays:
         """The best scores of all stacks reachable without a token: relaxed until nothing gains."""
         best = {stack: 0.0}
         changed = [stack]
@@ -118,7 +118,7 @@ class Chart:
                 if best[here] + score > best.get(after, FORBIDDEN) + NOISE or after not in best:
                     best[after] = best[here] + score
                     changed.append(after)
-        ways = Ways({}, best.get((), FORBIDDEN))
+        ways = ChartWays({}, best.get((), FORBIDDEN))
         for here, score in best.items():
             if here and isinstance(here[0], int):
                 ways.tokens.setdefault(here[0], {})[here[1:]] = score
@@ -129,7 +129,7 @@ class Chart:
         if not stack or isinstance(stack[0], int):
             return
         first, below = stack[0], stack[1:]
-        if isinstance(first, Span):
+        if isinstance(first, ChartSpan):
             for use in self._starts_of(first):
                 yield (*use.target, Rest(first, use.span), *below), use.score
             return
@@ -140,7 +140,7 @@ class Chart:
             if use.span in corners:
                 yield (*use.target[1:], Rest(first.goal, use.span), *below), use.score
 
-    def _corners_of(self, goal: Span) -> dict[Span, float]:
+    def _corners_of(self, goal: ChartSpan) -> dict[ChartSpan, float]:
         """The left corners of a span, including the span itself, each with the best score of the remainder."""
         if goal not in self._corners:
             corners = {goal: 0.0}
@@ -148,7 +148,7 @@ class Chart:
             while changed:
                 _, span = heappop(changed)  # widest first: its score is final, except for chains
                 for use in self._uses[span]:
-                    if use.target and isinstance(use.target[0], Span):
+                    if use.target and isinstance(use.target[0], ChartSpan):
                         score = corners[span] + use.score + self.best(use.target[1:])
                         if score > corners.get(use.target[0], FORBIDDEN) + NOISE:
                             corners[use.target[0]] = score
@@ -156,7 +156,7 @@ class Chart:
             self._corners[goal] = corners
         return self._corners[goal]
 
-    def _starts_of(self, goal: Span) -> list[Use]:
+    def _starts_of(self, goal: ChartSpan) -> list[Use]:
         """The uses at left corners of a span whose target begins with a token, or is empty."""
         if goal not in self._starts:
             uses = (use for span in self._corners_of(goal) for use in self._uses[span])
@@ -167,15 +167,15 @@ class Chart:
         """Add all uses over one part of the source; those over its inner parts are known."""
         for rule in self._rules:
             for gaps in self._matches(rule.source, begin, end):
-                self._add(rule, Span(rule.name, begin, end), gaps)
+                self._add(rule, ChartSpan(rule.name, begin, end), gaps)
         # Chains, non-terminals that become another one over the same tokens, may be cyclic.
-        used = set[tuple[int, Span]]()
+        used = set[tuple[int, ChartSpan]]()
         for _ in range(len(self._chains) + 2):
             gained = False
             for number, rule in enumerate(self._chains):
                 gap = rule.source[0]
                 assert isinstance(gap, Gap)
-                inner, span = Span(gap.name, begin, end), Span(rule.name, begin, end)
+                inner, span = ChartSpan(gap.name, begin, end), ChartSpan(rule.name, begin, end)
                 if inner in self._inside:
                     score = self._inside[inner] + rule.score
                     gained |= score > self._inside.get(span, FORBIDDEN) + NOISE
@@ -188,13 +188,13 @@ class Chart:
                 return
         raise SgdecError("rules lead from a non-terminal to itself with a gain, so there is no best derivation.")
 
-    def _add(self, rule: Rule, span: Span, gaps: Sequence[Span]) -> None:
+    def _add(self, rule: Rule, span: ChartSpan, gaps: Sequence[ChartSpan]) -> None:
         target = tuple(gaps[symbol.number] if isinstance(symbol, Gap) else symbol for symbol in rule.target)
         self._uses.setdefault(span, []).append(Use(span, target, rule.score))
         score = rule.score + sum(self._inside[gap] for gap in gaps)
         self._inside[span] = max(self._inside.get(span, FORBIDDEN), score)
 
-    def _matches(self, symbols: Sequence[Symbol], begin: int, end: int) -> Iterator[tuple[Span, ...]]:
+    def _matches(self, symbols: Sequence[Symbol], begin: int, end: int) -> Iterator[tuple[ChartSpan, ...]]:
         """Yields the spans of the gaps for each match of a source side with the source tokens."""
         if not symbols:
             if begin == end:
@@ -203,7 +203,7 @@ class Chart:
         first, others = symbols[0], symbols[1:]
         if isinstance(first, Gap):
             for middle in range(begin + 1, end - len(others) + 1):
-                span = Span(first.name, begin, middle)
+                span = ChartSpan(first.name, begin, middle)
                 if span in self._inside:
                     yield from ((span, *spans) for spans in self._matches(others, middle, end))
         elif begin < end and self._source[begin] == first:

@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers.cache_utils import Cache, DynamicLayer, LinearAttentionLayer
 
 from sgdec_predictors.pretrained.layers import carried_parts
-from sgdec_predictors.pretrained.prefixes import Prefix, Prefixes, Sentence, last_places
+from sgdec_predictors.pretrained.prefixes import EncodedSentence, Prefix, Prefixes, last_places
 
 
 class Continuations(Prefixes):
@@ -22,7 +22,7 @@ class Continuations(Prefixes):
 
     def begin(self, sources: Sequence[Sequence[int]]) -> list[Prefix]:
         """All tokens of each prompt but the last are read at once. Prompts have at least one token."""
-        first = [Prefix(Sentence(), source[-1], len(source) - 1) for source in sources]
+        first = [Prefix(EncodedSentence(), source[-1], len(source) - 1) for source in sources]
         prompts = {id(prefix): source[:-1] for prefix, source in zip(first, sources, strict=True)}
 
         def read(group: list[Prefix]) -> list[Prefix]:

@@ -37,7 +37,7 @@ Row = TypeVar("Row")
 
 
 @dataclass(eq=False)
-class Sentence:
+class EncodedSentence:
     """The data that all prefixes of one sentence share."""
 
     cross: list[tuple[Tensor, Tensor]] = field(default_factory=list)
@@ -45,7 +45,7 @@ class Sentence:
 
 
 @dataclass(eq=False, slots=True)
-class Read:
+class ReadPrefix:
     """The memory of one token that the model has read."""
 
     past: Slot | None
@@ -60,7 +60,7 @@ class Read:
 class Prefix:
     """The tokens so far, of which the model reads the last one when the next is predicted."""
 
-    sentence: Sentence
+    sentence: EncodedSentence
     token: int
     """The last token, as the model's id."""
     before: int = 0
@@ -69,7 +69,7 @@ class Prefix:
     """Their keys and values; empty without attention layers."""
     carried: Slot | None = None
     """The states of recurrent layers after them."""
-    read: Read | None = None
+    read: ReadPrefix | None = None
     """The memory of the last token, once it has been read."""
 
 
@@ -227,7 +227,9 @@ class Prefixes(ABC):
             self._recurrent = recurrent
         for row, prefix in enumerate(prefixes):
             if prefix.read is None:
-                prefix.read = Read(past[row], carried[row], None if attention is None else attention[row].clone())
+                prefix.read = ReadPrefix(
+                    past[row], carried[row], None if attention is None else attention[row].clone()
+                )
 
 
 def last_places(lengths: Tensor, longest: int) -> Tensor:

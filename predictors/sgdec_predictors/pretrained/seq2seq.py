@@ -14,7 +14,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from sgdec.errors import UsageError
 from sgdec_predictors.pretrained.layers import Crossed
-from sgdec_predictors.pretrained.prefixes import Prefix, Prefixes, Sentence, last_places
+from sgdec_predictors.pretrained.prefixes import EncodedSentence, Prefix, Prefixes, last_places
 
 
 class Translations(Prefixes):
@@ -28,7 +28,7 @@ class Translations(Prefixes):
         self._first = first
         self._attention = attention
         self._positions = RowPositions.into(module.get_decoder())
-        self._batch: tuple[list[Sentence], list[Crossed]] = [], []
+        self._batch: tuple[list[EncodedSentence], list[Crossed]] = [], []
         """The sentences of the rows of the last step, and their keys and values."""
 
     @property
@@ -44,7 +44,7 @@ class Translations(Prefixes):
             prefixes = self.after(prefixes, [id] * len(prefixes))
         return prefixes
 
-    def _encode(self, sources: Sequence[Sequence[int]]) -> list[Sentence]:
+    def _encode(self, sources: Sequence[Sequence[int]]) -> list[EncodedSentence]:
         lengths = torch.tensor(list(map(len, sources)), device=self.device)
         ids = pad_sequence([torch.tensor(source) for source in sources], batch_first=True).to(self.device)
         mask = torch.arange(ids.shape[1], device=self.device) < lengths[:, None]
@@ -57,10 +57,12 @@ class Translations(Prefixes):
         )  # fmt: skip
         layers = [(layer.keys, layer.values) for layer in cache.cross_attention_cache.layers]
         return [
-            Sentence([(keys[i, :, :n].transpose(0, 1).contiguous(), values[i, :, :n].transpose(0, 1).contiguous())
-                      for keys, values in layers])
+            EncodedSentence([
+                (keys[i, :, :n].transpose(0, 1).contiguous(), values[i, :, :n].transpose(0, 1).contiguous())
+                for keys, values in layers
+            ])
             for i, n in enumerate(map(len, sources))
-        ]  # fmt: skip
+        ]
 
     def _forward(self, prefixes: Sequence[Prefix], cache: Cache, lengths: Tensor, longest: int) -> Any:
         sentences = [prefix.sentence for prefix in prefixes]
@@ -88,7 +90,7 @@ class Translations(Prefixes):
             if self._positions is not None:
                 self._positions.rows = None
 
-    def _crossed(self, sentences: list[Sentence]) -> list[Crossed]:
+    def _crossed(self, sentences: list[EncodedSentence]) -> list[Crossed]:
         """The keys and values of the sources of these rows; kept as long as the rows have the same."""
         if self._batch[0] != sentences:
             layers = []

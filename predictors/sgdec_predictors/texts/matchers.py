@@ -160,7 +160,7 @@ class Language:
         self.tokens = tokens
         self.grammar = grammar
         self._roots: dict[int, LLMatcher] = {}
-        self.empty = Prefix(self, b"", 0)
+        self.empty = MatchedPrefix(self, b"", 0)
         """The empty prefix; all sentences with this language can share it."""
         for warning in grammar.warnings(self.root(0).get_grammar_warnings()):
             log.warning("grammar: %s: %s", grammar.path, warning)
@@ -188,9 +188,9 @@ class Language:
                 self.grammar.path, lacking, OTHER_CHARACTERS,
             )  # fmt: skip
 
-    def _dead_ends(self) -> list[Prefix]:
+    def _dead_ends(self) -> list[MatchedPrefix]:
         """The prefixes that no token can follow, if all others lead to them; empty if `TRIED` ones do not show it."""
-        waiting, found = [self.empty], list[Prefix]()
+        waiting, found = [self.empty], list[MatchedPrefix]()
         for _ in range(TRIED):
             if not waiting:
                 break
@@ -222,12 +222,14 @@ class Language:
         )
 
 
-class Prefix:
+class MatchedPrefix:
     """A prefix of tokens with its text. Only what is derived from them is computed later, when it is first needed."""
 
     __slots__ = ("_before", "_language", "_matcher", "_row", "spelled", "text")
 
-    def __init__(self, language: Language, text: bytes | None, spelled: int, before: Prefix | None = None) -> None:
+    def __init__(
+        self, language: Language, text: bytes | None, spelled: int, before: MatchedPrefix | None = None
+    ) -> None:
         """``text``: None if a token had no text; ``spelled``: the state of the spelling; ``before``: the prefix
         without the last token."""
         self._language = language
@@ -242,13 +244,13 @@ class Prefix:
         """Prefixes with equal keys have the same continuations."""
         return self._language, self.text, self.spelled
 
-    def then(self, token: int) -> Prefix:
+    def then(self, token: int) -> MatchedPrefix:
         """The prefix with one more token."""
         spelling = self._language.tokens.spelling
         piece = spelling.adds[self.spelled][token] if token < spelling.size else None
         if self.text is None or piece is None:
-            return Prefix(self._language, None, self.spelled)
-        return Prefix(self._language, self.text + piece, int(spelling.after[self.spelled, token]), self)
+            return MatchedPrefix(self._language, None, self.spelled)
+        return MatchedPrefix(self._language, self.text + piece, int(spelling.after[self.spelled, token]), self)
 
     def row(self) -> SparseRow:
         """The tokens that can follow score 0. Computed once, and shared by prefixes with equal masks."""

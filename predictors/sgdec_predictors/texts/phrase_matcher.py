@@ -17,7 +17,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from sgdec_predictors.texts.characters import is_word
-from sgdec_predictors.texts.phrase_prefixes import Prefixes
+from sgdec_predictors.texts.phrase_prefixes import PhrasePrefixes
 
 
 class Pattern(NamedTuple):
@@ -45,7 +45,7 @@ class Pattern(NamedTuple):
         return cls(text, text.encode(), phrase, begins, ends, offsets, tuple(marks) or offsets[-1:])
 
 
-class Run(NamedTuple):
+class PhraseRun(NamedTuple):
     """Tokens of single bytes that are decoded together, see `PretrainedVocabulary.byte_runs`."""
 
     broken: Reading | None
@@ -69,7 +69,7 @@ class Reading(NamedTuple):
     """The node of the avoided patterns."""
     met: int
     """The phrases that are met as a bit mask; in order, their number."""
-    run: Run | None = None
+    run: PhraseRun | None = None
     """The bytes that have not ended; the fields above count them as UTF-8 as long as they can be."""
 
 
@@ -223,7 +223,7 @@ class Nodes:
         self._patterns = patterns
         self._numbers = numbers
         whole_words = any(patterns[number].begins_word for number in numbers)
-        self.tree = Prefixes([patterns[number].text for number in numbers], whole_words)
+        self.tree = PhrasePrefixes([patterns[number].text for number in numbers], whole_words)
 
     def complete(self, node: int) -> Iterator[int]:
         """The numbers of the patterns with which a node ends."""

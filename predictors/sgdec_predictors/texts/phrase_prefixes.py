@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from sgdec_predictors.texts.characters import is_word
 
 
-class Prefixes:
+class PhrasePrefixes:
     """The beginnings of some texts. Node 0 is the empty one.
 
     >>> tree = Prefixes(["abab", "b"])

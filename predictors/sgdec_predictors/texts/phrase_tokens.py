@@ -24,8 +24,8 @@ from sgdec.arrays import Ints
 from sgdec.context import Vocabulary
 from sgdec.protocol import FORBIDDEN, SparseRow
 from sgdec_predictors.texts.characters import is_word
-from sgdec_predictors.texts.phrase_matcher import Matcher, Reading, Run
-from sgdec_predictors.texts.phrase_prefixes import Prefixes
+from sgdec_predictors.texts.phrase_matcher import Matcher, PhraseRun, Reading
+from sgdec_predictors.texts.phrase_prefixes import PhrasePrefixes
 from sgdec_predictors.texts.phrase_spelling import Speller
 from sgdec_predictors.texts.spelling import Spelling
 from sgdec_predictors.texts.token_texts import TokenTexts
@@ -121,7 +121,7 @@ class PhraseTokens:
 
     def _after_byte(self, reading: Reading, byte: bytes) -> tuple[Reading, bool]:
         """The state after one more byte of a run, and whether it is certain that an avoided phrase is complete."""
-        run = reading.run or Run(reading, False, False)
+        run = reading.run or PhraseRun(reading, False, False)
         if run.broken is None:
             read, wrong = self.matcher.read(reading, UNKNOWN)
             return read._replace(run=run), wrong
@@ -131,9 +131,9 @@ class PhraseTokens:
         try:
             text, used = utf_8_decode(data, "strict", False)
         except UnicodeDecodeError:
-            return broken._replace(run=Run(None, False, False)), wrong
+            return broken._replace(run=PhraseRun(None, False, False)), wrong
         read, completed = self.matcher.read(reading, self._spelled.fold(text))
-        return read._replace(rest=data[used:], run=Run(broken, run.wrong or completed, wrong)), False
+        return read._replace(rest=data[used:], run=PhraseRun(broken, run.wrong or completed, wrong)), False
 
     def _ended(self, reading: Reading) -> tuple[Reading, bool]:
         """The state if a run of bytes ends here, and whether it completes an avoided phrase."""
@@ -227,7 +227,7 @@ def least_bytes(matcher: Matcher) -> int:
     for pattern in wanted:
         phrases_of[pattern.text] = two(phrases_of.get(pattern.text, ()), (pattern.phrase,))
     texts = list(phrases_of)
-    tree = Prefixes(texts)
+    tree = PhrasePrefixes(texts)
     last = [tree.path(text)[-1] for text in texts]
     beginning: list[Two] = [()] * len(tree.children)
     """By node the phrases that begin with it."""

@@ -20,7 +20,7 @@ from sgdec.arcs import DEAD, Automaton, Numbers
 from sgdec.arrays import Flags, Ints
 from sgdec.protocol import FORBIDDEN, Arcs, Candidates, Listed, Steps
 from sgdec_predictors.texts.spelling import Spelling
-from sgdec_predictors.texts.token_automata import NOWHERE, TokenAutomaton, Ways
+from sgdec_predictors.texts.token_automata import NOWHERE, TokenAutomaton, TokenWays
 
 T = TypeVar("T", bound=Hashable)
 State = int
@@ -220,13 +220,13 @@ class TextAutomatonPredictor(BatchPredictor):
         place = self._numbers.place(state) if len(self._automata) > 1 else 0
         return self._automata[place], self._numbers.starts[place]
 
-    def _ways(self, state: State) -> Ways:
+    def _ways(self, state: State) -> TokenWays:
         """The tokens that can follow, and the numbers of the states after them."""
         if state < 0:
             return NOWHERE
         used, begin = self._find(state)
         tokens, after = used.automaton.ways(state - begin)
-        return Ways(tokens, after + begin * (after >= 0) if begin else after)
+        return TokenWays(tokens, after + begin * (after >= 0) if begin else after)
 
     def _next(self, state: State, token: int) -> State:
         if state < 0:

@@ -40,14 +40,14 @@ PROBES = 64
 UNKNOWN = -1
 
 
-class Ways(NamedTuple):
+class TokenWays(NamedTuple):
     """The arcs of one state: ascending tokens ``[n]``, and the states after them ``[n]``."""
 
     tokens: Ints
     after: Ints
 
 
-class PrefixTree:
+class VocabularyTree:
     """The tokens by their bytes, in one state of the spelling. Node 0 is the root; children are consecutive."""
 
     def __init__(self, pieces: Sequence[Piece]) -> None:
@@ -98,19 +98,19 @@ class PrefixTree:
         return places, tokens, after
 
 
-TREES: WeakKeyDictionary[Spelling, tuple[Sequence[PrefixTree], Sequence[PrefixTree]]] = WeakKeyDictionary()
+TREES: WeakKeyDictionary[Spelling, tuple[Sequence[VocabularyTree], Sequence[VocabularyTree]]] = WeakKeyDictionary()
 """For each spelling in use, and each of its states, trees of all tokens, and of a few of the shortest ones."""
 
 
-def _known_trees(spelling: Spelling) -> tuple[Sequence[PrefixTree], Sequence[PrefixTree]]:
+def _known_trees(spelling: Spelling) -> tuple[Sequence[VocabularyTree], Sequence[VocabularyTree]]:
     found = TREES.get(spelling)
     if found is None:
         short = []
         for pieces in spelling.adds:
             lengths = np.array([MORE if piece is None else len(piece) for piece in pieces])
             chosen = set(np.argsort(lengths, kind="stable")[:PROBES].tolist())
-            short.append(PrefixTree([piece if i in chosen else None for i, piece in enumerate(pieces)]))
-        found = TREES[spelling] = [PrefixTree(pieces) for pieces in spelling.adds], short
+            short.append(VocabularyTree([piece if i in chosen else None for i, piece in enumerate(pieces)]))
+        found = TREES[spelling] = [VocabularyTree(pieces) for pieces in spelling.adds], short
     return found
 
 
@@ -129,7 +129,7 @@ class TokenAutomaton:
         """``left``: `left` of the same automaton, if it has been computed before."""
         self.letters = letters
         self.spelling = spelling
-        self._rows: OrderedDict[int, Ways] = OrderedDict()
+        self._rows: OrderedDict[int, TokenWays] = OrderedDict()
         self._arcs = 0
         self._followed = 0
         """The arcs that were followed to find the ways to the end."""
@@ -163,7 +163,7 @@ class TokenAutomaton:
             self._find_ways_out(np.unique(unknown))
         return self.left[states]
 
-    def ways(self, state: int) -> Ways:
+    def ways(self, state: int) -> TokenWays:
         """The tokens that can follow a state, with those only that lead to an end."""
         if state < 0:
             return NOWHERE
@@ -203,11 +203,11 @@ class TokenAutomaton:
             bounds = place[order].searchsorted(np.arange(len(chosen) + 1))
             for i, state in enumerate(chosen.tolist()):
                 arcs = order[bounds[i] : bounds[i + 1]]
-                self._keep(state, Ways(tokens[arcs], after[arcs]))
+                self._keep(state, TokenWays(tokens[arcs], after[arcs]))
 
     def whole(self, most: int) -> Automaton | None:
         """The states that prefixes reach, with their arcs, of score 0; None if there are more than ``most`` arcs."""
-        found: dict[int, Ways] = {}
+        found: dict[int, TokenWays] = {}
         frontier, arcs = [0], 0
         while frontier and arcs <= most:
             for start in range(0, len(frontier), self._together):
@@ -224,15 +224,15 @@ class TokenAutomaton:
         tokens, after = (np.concatenate([row[part] for row in rows]) for part in range(2))
         return Automaton(offsets, tokens, np.zeros(len(tokens)), after)
 
-    def _keep(self, state: int, ways: Ways) -> None:
+    def _keep(self, state: int, ways: TokenWays) -> None:
         if self.letters.ends[state // self.spelling.states]:
-            ways = Ways(np.append(EOS, ways.tokens), np.append(ENDED, ways.after))
+            ways = TokenWays(np.append(EOS, ways.tokens), np.append(ENDED, ways.after))
         self._rows[state] = ways
         self._arcs += len(ways.tokens)
         while self._arcs > KEPT and len(self._rows) > TOGETHER:
             self._arcs -= len(self._rows.popitem(last=False)[1].tokens)
 
-    def _walk(self, states: Ints, trees: Sequence[PrefixTree] | None = None) -> tuple[Ints, Ints, Ints]:
+    def _walk(self, states: Ints, trees: Sequence[VocabularyTree] | None = None) -> tuple[Ints, Ints, Ints]:
         """The tokens with text after these states: the place of the state, the token, the state after it."""
         at, spelled = np.divmod(states, self.spelling.states)
         found = []
@@ -244,11 +244,11 @@ class TokenAutomaton:
         return places, tokens, after
 
     @property
-    def _trees(self) -> Sequence[PrefixTree]:
+    def _trees(self) -> Sequence[VocabularyTree]:
         return _known_trees(self.spelling)[0]
 
     @property
-    def _short(self) -> Sequence[PrefixTree]:
+    def _short(self) -> Sequence[VocabularyTree]:
         return _known_trees(self.spelling)[1]
 
     def _find_ways_out(self, frontier: Ints) -> None:
@@ -286,4 +286,4 @@ class TokenAutomaton:
         self.left[seen] = found[seen]
 
 
-NOWHERE = Ways(np.zeros(0, np.int64), np.zeros(0, np.int64))
+NOWHERE = TokenWays(np.zeros(0, np.int64), np.zeros(0, np.int64))

@@ -29,7 +29,7 @@ BETWEEN, UNLISTED = 0, -1
 """Between words, which is the root of the trie; within a word that is not in the trie."""
 
 
-class Place(NamedTuple):
+class WordPlace(NamedTuple):
     """A state of the automaton: what has been read of a character that may or may not belong to a word."""
 
     word: int
@@ -149,8 +149,8 @@ class _Builder:
         self._trie = trie
         self._only = only
         self._word, self._other = character_classes()
-        self._numbers: dict[Place, int] = {}
-        self._places: list[Place] = []
+        self._numbers: dict[WordPlace, int] = {}
+        self._places: list[WordPlace] = []
         self._without_trie = cache(self._row_without_trie)
 
     def built(self) -> ByteAutomaton:
@@ -164,12 +164,12 @@ class _Builder:
         rows.clear()
         return ByteAutomaton.trimmed(table, np.array(ends))
 
-    def _at(self, node: int) -> Place:
+    def _at(self, node: int) -> WordPlace:
         """The place before a character. Another character than that of a word may come, if a word may end."""
         may_end = node == BETWEEN or (node in self._trie.ends) == self._only
-        return Place(0, 0 if may_end else DEAD, node)
+        return WordPlace(0, 0 if may_end else DEAD, node)
 
-    def _row(self, place: Place) -> States:
+    def _row(self, place: WordPlace) -> States:
         row = self._without_trie(place.word, place.other)
         children = self._trie.children[place.node] if place.node != UNLISTED else {}
         if children and place.word != DEAD:
@@ -180,7 +180,7 @@ class _Builder:
 
     def _row_without_trie(self, word: int, other: int) -> States:
         """The row of all places with these two states, but for the bytes of the trie."""
-        place = Place(word, other, UNLISTED)
+        place = WordPlace(word, other, UNLISTED)
         words = np.full(BYTES, DEAD) if word == DEAD else self._word.table[word]
         others = np.full(BYTES, DEAD) if other == DEAD else self._other.table[other]
         pairs = np.stack([words, others], axis=1).astype(np.int32).view(np.int64).ravel()
@@ -188,7 +188,7 @@ class _Builder:
         after = {byte: self._after(place, byte) for byte in sorted(first.tolist())}
         return np.array([after[byte] for byte in first.tolist()], np.int32)[which]
 
-    def _after(self, place: Place, byte: int) -> int:
+    def _after(self, place: WordPlace, byte: int) -> int:
         """The number of the state after a byte; `DEAD` if it cannot follow."""
         word = DEAD if place.word == DEAD else int(self._word.table[place.word, byte])
         other = DEAD if place.other == DEAD else int(self._other.table[place.other, byte])
@@ -199,9 +199,9 @@ class _Builder:
             return self._number(self._at(node))
         if other != DEAD and self._other.ends[other]:
             return self._number(self._at(BETWEEN))
-        return DEAD if word == other == DEAD else self._number(Place(word, other, node))
+        return DEAD if word == other == DEAD else self._number(WordPlace(word, other, node))
 
-    def _number(self, place: Place) -> int:
+    def _number(self, place: WordPlace) -> int:
         number = self._numbers.setdefault(place, len(self._places))
         if number == len(self._places):
             if number == STATES:

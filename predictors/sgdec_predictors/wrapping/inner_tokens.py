@@ -1,6 +1,6 @@
 """Wrappers whose inner predictor has other tokens: prefixes of inner tokens, computed on demand.
 
-These wrappers look ahead along several inner prefixes per row and follow few of them. A `Spelling` is one inner
+These wrappers look ahead along several inner prefixes per row and follow few of them. A `InnerPrefix` is one inner
 prefix. Its last token is consumed, and its next tokens are scored, only once and on first use; all simultaneous
 requests of several rows are one batch.
 """
@@ -46,7 +46,7 @@ WAITING: Any = object()
 """The value of an inner state before the last token has been consumed."""
 
 
-class Spelling:
+class InnerPrefix:
     """One prefix of inner tokens; its state and scores are filled in on demand."""
 
     __slots__ = ("__weakref__", "_children", "before", "known", "row", "state", "token", "values")
@@ -63,7 +63,7 @@ class Spelling:
         """Scores any token; None if the inner predictor was asked about candidates only."""
         self.values: npt.NDArray[Any] | None = None
         """The array ``[V]`` that `row` reads, if the inner predictor returns one."""
-        self._children: WeakValueDictionary[int, Spelling] | None = None
+        self._children: WeakValueDictionary[int, InnerPrefix] | None = None
 
     def score(self, token: int) -> float:
         """The score of the next token; `Inner.know` must have computed it."""
@@ -75,13 +75,13 @@ class Spelling:
             return np.where(tokens >= 0, self.values[tokens], 0.0)
         return np.array([self.score(token) if token >= 0 else 0.0 for token in tokens.tolist()])
 
-    def then(self, token: int) -> Spelling:
+    def then(self, token: int) -> InnerPrefix:
         """The prefix with one more token: the same object as long as it is referenced."""
         if self._children is None:
             self._children = WeakValueDictionary()
         child = self._children.get(token)
         if child is None:
-            child = self._children[token] = Spelling(self.state, token)
+            child = self._children[token] = InnerPrefix(self.state, token)
         return child
 
 
@@ -95,12 +95,12 @@ class Inner:
         self._who = who
         self._highest = highest
 
-    def begin(self, sources: Sequence[Source]) -> list[Spelling]:
+    def begin(self, sources: Sequence[Source]) -> list[InnerPrefix]:
         """The empty prefixes of these sentences. The length limit counts the decoder's tokens, not these."""
         unlimited = [replace(source, max_length=None) for source in sources]
-        return [Spelling(None, -1, state) for state in self._predictor.initialize_batch(unlimited)]
+        return [InnerPrefix(None, -1, state) for state in self._predictor.initialize_batch(unlimited)]
 
-    def states(self, spellings: Iterable[Spelling]) -> list[State]:
+    def states(self, spellings: Iterable[InnerPrefix]) -> list[State]:
         """The inner states of spellings; consumes all pending tokens in one batch."""
         spellings = list(spellings)
         waiting = list(dict.fromkeys(spelling for spelling in spellings if spelling.state is WAITING))
@@ -110,12 +110,12 @@ class Inner:
                 spelling.state, spelling.before = state, None
         return [spelling.state for spelling in spellings]
 
-    def know(self, questions: Iterable[tuple[Spelling, int]]) -> None:
+    def know(self, questions: Iterable[tuple[InnerPrefix, int]]) -> None:
         """Compute the scores of these next tokens in one batch. Negative tokens are ignored.
 
         An on-demand predictor scores only these tokens; any other predictor scores all.
         """
-        asked: dict[Spelling, set[int]] = {}
+        asked: dict[InnerPrefix, set[int]] = {}
         for spelling, token in questions:
             if token >= 0 and spelling.row is None and token not in spelling.known:
                 asked.setdefault(spelling, set()).add(token)

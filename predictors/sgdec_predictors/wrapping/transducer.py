@@ -28,7 +28,7 @@ ENDED = -1
 Mask = Flags
 
 
-class Arc(NamedTuple):
+class TransducerArc(NamedTuple):
     """The output, score and target of one arc."""
 
     output: int
@@ -37,18 +37,18 @@ class Arc(NamedTuple):
     target: int
 
 
-class Ways(NamedTuple):
+class TransducerWays(NamedTuple):
     """All arcs of a state."""
 
-    arcs: dict[int, tuple[Arc, ...]]
+    arcs: dict[int, tuple[TransducerArc, ...]]
     """By decoder token; ending is an arc that reads and writes ``</s>``."""
-    writing: dict[int, tuple[Arc, ...]]
+    writing: dict[int, tuple[TransducerArc, ...]]
     """The arcs of tokens that have a writing arc."""
     quiet: dict[int, float]
     """For all other tokens of ``arcs``, the combined score of their arcs."""
-    silent: tuple[Arc, ...]
+    silent: tuple[TransducerArc, ...]
     """The arcs that read nothing."""
-    otherwise: tuple[Arc, ...]
+    otherwise: tuple[TransducerArc, ...]
     """The failure arcs, which read nothing, for tokens that are not in ``arcs``."""
 
 
@@ -60,7 +60,7 @@ class Flat(NamedTuple):
     scores: Floats
 
 
-class Machine(dict[int, Ways]):
+class Machine(dict[int, TransducerWays]):
     """The arcs of each state, prepared on first use."""
 
     def __init__(self, path: str, semiring: Semiring, vocab_size: int | None = None) -> None:
@@ -78,10 +78,10 @@ class Machine(dict[int, Ways]):
             raise LatticeError(path, "is empty: no path leads to a final state", "Check how it was made.")
         _refuse_cycles(found, path, self._alive)
 
-    def __missing__(self, state: int) -> Ways:
-        by_token: dict[int, list[Arc]] = {}
-        silent: list[Arc] = []
-        otherwise: list[Arc] = []
+    def __missing__(self, state: int) -> TransducerWays:
+        by_token: dict[int, list[TransducerArc]] = {}
+        silent: list[TransducerArc] = []
+        otherwise: list[TransducerArc] = []
         ends = [-float(self._raw.final[state])]
         for arc in self._raw.arcs(state):
             if arc.input == EOS:
@@ -90,10 +90,10 @@ class Machine(dict[int, Ways]):
                 bearer = {EPSILON: silent, BOS: silent, OTHERWISE: otherwise}.get(arc.input)
                 if bearer is None:
                     bearer = by_token.setdefault(UNK if arc.input == UNK_LABEL else arc.input, [])
-                bearer.append(Arc(_output(arc.output), -arc.cost, arc.target))
+                bearer.append(TransducerArc(_output(arc.output), -arc.cost, arc.target))
         end = self._semiring.plus(ends)
         if end != FORBIDDEN:
-            by_token[EOS] = [Arc(EOS, end, ENDED)]
+            by_token[EOS] = [TransducerArc(EOS, end, ENDED)]
         arcs = {token: tuple(several) for token, several in by_token.items()}
         writing = {token: several for token, several in arcs.items() if any(arc.output >= 0 for arc in several)}
         quiet = {
@@ -101,7 +101,7 @@ class Machine(dict[int, Ways]):
             for token, several in arcs.items()
             if token not in writing
         }
-        ways = self[state] = Ways(arcs, writing, quiet, tuple(silent), tuple(otherwise))
+        ways = self[state] = TransducerWays(arcs, writing, quiet, tuple(silent), tuple(otherwise))
         return ways
 
     def flat(self, state: int) -> Flat:
@@ -183,7 +183,7 @@ class Machine(dict[int, Ways]):
 
         return distances_to_end(TROPICAL, [self.start], ways, end)
 
-    def _all(self, state: int) -> list[Arc]:
+    def _all(self, state: int) -> list[TransducerArc]:
         ways = self[state]
         return [*(arc for several in ways.arcs.values() for arc in several), *ways.silent, *ways.otherwise]
 

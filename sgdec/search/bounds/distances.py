@@ -85,9 +85,9 @@ class Distances:
         if self._settled is None:
             raise TooLarge
 
-    def part(self, automaton: int) -> Part:
+    def part(self, automaton: int) -> LocalDistances:
         """The distances of one of the automata."""
-        return Part(self, self._product.starts[automaton])
+        return LocalDistances(self, self._product.starts[automaton])
 
     def of(self, state: int, relaxed: Sequence[int], tokens: float = math.inf) -> float:
         """The distance from a pair, for paths of at most this many tokens, ``</s>`` included; -inf = no path.
@@ -173,7 +173,7 @@ class Distances:
         return margins
 
 
-class Part:
+class LocalDistances:
     """The distances of one of several automata."""
 
     def __init__(self, distances: Distances, start: int) -> None:

@@ -27,7 +27,7 @@ from sgdec.relaxations import Relaxation
 from sgdec.search.answers import require_automaton
 from sgdec.search.blame import WrongAnswer, blamed
 from sgdec.search.bounds.declared import Bounds, total_bound
-from sgdec.search.bounds.distances import Distances, Part
+from sgdec.search.bounds.distances import Distances, LocalDistances
 from sgdec.search.bounds.relaxed import Relaxed, require_relaxation
 from sgdec.search.bounds.relaxed_product import TooLarge
 from sgdec.settings import BoundsKind
@@ -45,7 +45,7 @@ SMALL = 1 << 10
 
 Levels: TypeAlias = Sequence[Sequence[Relaxation]]
 """For each predictor that is folded in: its relaxations, ever coarser ones."""
-Table: TypeAlias = Distances | Part
+Table: TypeAlias = Distances | LocalDistances
 Columns: TypeAlias = Sequence[Sequence[State]]
 """``[K][R]``: the states of each predictor for R prefixes; only those of `Folding.reads` are read."""
 

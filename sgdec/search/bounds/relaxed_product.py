@@ -36,7 +36,7 @@ class TooLarge(Exception):
     """The product has too many states or arcs."""
 
 
-class Arcs(NamedTuple):
+class ProductArcs(NamedTuple):
     """n arcs of pairs, pair after pair."""
 
     counts: Ints
@@ -170,7 +170,7 @@ class RelaxedProduct:
                 f"states 0 to {automaton.states - 1}. --bounds sum does without it."
             )
 
-    def _arcs_of(self, codes: Ints) -> Arcs:
+    def _arcs_of(self, codes: Ints) -> ProductArcs:
         """The arcs of these pairs. Raises TooLarge."""
         automaton = self._whole()
         state, combination = np.divmod(codes, self._combinations)
@@ -181,9 +181,11 @@ class RelaxedProduct:
         numbers = spread(first, counts)[1]
         tokens = automaton.tokens[numbers].astype(np.int64)
         possible = (automaton.after[numbers] >= 0) & (automaton.scores[numbers] > FORBIDDEN) & (tokens != EOS)
-        return Arcs(counts, numbers, tokens, [own.repeat(counts) for own in self._split(combination)], possible)
+        return ProductArcs(
+            counts, numbers, tokens, [own.repeat(counts) for own in self._split(combination)], possible
+        )
 
-    def _after(self, arcs: Arcs) -> Ints:
+    def _after(self, arcs: ProductArcs) -> Ints:
         """``[n]``: the pairs after these arcs; NOWHERE after an arc that ends a path."""
         each = [
             one.after(states, arcs.tokens, arcs.possible)
@@ -191,7 +193,7 @@ class RelaxedProduct:
         ]
         return self._pairs(arcs, each)
 
-    def _pairs(self, arcs: Arcs, relaxed: Sequence[Ints]) -> Ints:
+    def _pairs(self, arcs: ProductArcs, relaxed: Sequence[Ints]) -> Ints:
         """``[n]``: the pairs after these arcs, with these relaxed states; NOWHERE after an arc that ends a path."""
         after, possible = self._whole().after[arcs.numbers].astype(np.int64), arcs.possible
         for size, own in zip(self._sizes, relaxed, strict=True):
@@ -208,7 +210,7 @@ class RelaxedProduct:
         return parts[::-1]
 
     @np.errstate(invalid="ignore")
-    def _join(self, codes: Ints, arcs: Arcs) -> None:
+    def _join(self, codes: Ints, arcs: ProductArcs) -> None:
         """Set the arrays of these pairs. Raises SgdecError if an arc leads to another pair."""
         scores = self._whole().scores[arcs.numbers]
         gains = self._weight * scores + self._per_token

@@ -31,7 +31,7 @@ Claims = dict[tuple[int | None, str], Claim]
 """By predictor and ability the tightest claim of the prefixes of a path."""
 
 
-class Path(NamedTuple):
+class CheckedPath(NamedTuple):
     """The tokens of a prefix, and how they were scored."""
 
     tokens: tuple[int, ...]
@@ -41,7 +41,7 @@ class Path(NamedTuple):
     """The weights under which each token was scored, and those for the next one."""
 
     @classmethod
-    def of(cls, node: Node) -> Path:
+    def of(cls, node: Node) -> CheckedPath:
         if not node.scores:
             return cls((), [0.0] * len(node.weights), (node.weights,))
         tokens, scores, weights = node.columns()
@@ -58,7 +58,7 @@ class Path(NamedTuple):
 
 
 @dataclass
-class Sentence:
+class CheckedSentence:
     """The claims and objects of one sentence, as far as its search has seen them."""
 
     source: Source
@@ -71,7 +71,7 @@ class Sentence:
     begun: set[Weights] = field(default_factory=set)
     """The weights of the roots whose greedy paths are checked."""
 
-    def claims_before(self, path: Path) -> Claims:
+    def claims_before(self, path: CheckedPath) -> Claims:
         """The claims of shorter prefixes that also limit the hypotheses after this one, with its weights."""
         weights, before = path.history[-1], path.history[-2:-1]
         found = self.claims.get(path.key_before, {}) if path.tokens else {}

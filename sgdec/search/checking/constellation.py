@@ -29,7 +29,7 @@ from sgdec.search.answers import require_automaton
 from sgdec.search.bounds.declared import bound_of
 from sgdec.search.bounds.folding import DEAD_END, UNKNOWN, Folded, Folder
 from sgdec.search.bounds.relaxed import Relaxed, require_relaxation
-from sgdec.search.checking.checked_paths import TOGETHER, Claim, Claims, Path, Sentence
+from sgdec.search.checking.checked_paths import TOGETHER, CheckedPath, CheckedSentence, Claim, Claims
 from sgdec.search.checking.claims import (
     Here,
     Refuted,
@@ -56,7 +56,7 @@ class CheckedConstellation(Constellation):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._sentences: dict[int, Sentence] = {}
+        self._sentences: dict[int, CheckedSentence] = {}
         """By identity of the source, which each root has for itself."""
         self._checked = 0
 
@@ -104,14 +104,14 @@ class CheckedConstellation(Constellation):
                 return
             (node,) = node.children(best, ())
 
-    def _sentence(self, node: Node) -> Sentence:
-        return self._sentences.setdefault(id(node.source), Sentence(node.source))
+    def _sentence(self, node: Node) -> CheckedSentence:
+        return self._sentences.setdefault(id(node.source), CheckedSentence(node.source))
 
     def _check(self, node: Node, tokens: Ints, scores: Floats) -> None:
         """``tokens [n]``, ascending: those that can follow; ``scores [n, K]``: by predictor."""
         self._checked += 1
         sentence = self._sentence(node)
-        path = Path.of(node)
+        path = CheckedPath.of(node)
         for k, weight in enumerate(node.weights):
             if weight is None:
                 continue
@@ -125,7 +125,7 @@ class CheckedConstellation(Constellation):
         if EOS in tokens:
             self._check_end(claims, node, path, scores[tokens.searchsorted(EOS)].tolist())
 
-    def _claims(self, sentence: Sentence, node: Node, path: Path) -> Claims:
+    def _claims(self, sentence: CheckedSentence, node: Node, path: CheckedPath) -> Claims:
         """The tightest claims of this prefix and all shorter ones."""
         claims = sentence.claims_before(path)
 
@@ -143,7 +143,7 @@ class CheckedConstellation(Constellation):
             add(TOGETHER, "", node.total, most)
         return claims
 
-    def _check_end(self, claims: Claims, node: Node, path: Path, scores: Sequence[float]) -> None:
+    def _check_end(self, claims: Claims, node: Node, path: CheckedPath, scores: Sequence[float]) -> None:
         """Check the claims about the hypothesis that ends now. ``scores [K]``: those of ``</s>``."""
         for (k, name), claim in claims.items():
             if k is TOGETHER:
@@ -172,7 +172,7 @@ class CheckedConstellation(Constellation):
         )
 
     def _check_predictor(
-        self, sentence: Sentence, node: Node, k: int, weight: float, tokens: Ints, scores: Floats
+        self, sentence: CheckedSentence, node: Node, k: int, weight: float, tokens: Ints, scores: Floats
     ) -> None:
         predictor, member = self.predictors[k], self.members[k]
         (state,) = self.states(k, [node])
@@ -193,7 +193,7 @@ class CheckedConstellation(Constellation):
         if folder is not None:
             self._check_automaton(sentence, folder, here)
 
-    def _relaxations(self, sentence: Sentence, k: int, here: Here) -> Sequence[Relaxation]:
+    def _relaxations(self, sentence: CheckedSentence, k: int, here: Here) -> Sequence[Relaxation]:
         if not getattr(here.predictor, "relaxations", None):
             return ()
         found = Folded(k, 1.0, self.names[k], here.predictor).levels(here.state)
@@ -208,7 +208,7 @@ class CheckedConstellation(Constellation):
             )
         return found
 
-    def _check_automaton(self, sentence: Sentence, folder: Folder, here: Here) -> None:
+    def _check_automaton(self, sentence: CheckedSentence, folder: Folder, here: Here) -> None:
         ((automaton, at),) = folder.places([here.state])
         if automaton is UNKNOWN:
             return

@@ -7,7 +7,7 @@ from itertools import combinations, zip_longest
 from typing import NamedTuple
 
 from sgdec.context import EOS
-from sgdec.tasks.diagnosis.following import NO_TOKEN, Path
+from sgdec.tasks.diagnosis.following import NO_TOKEN, FollowedPath
 
 
 class Share(NamedTuple):
@@ -31,7 +31,9 @@ class Agreement(NamedTuple):
     """By pair of predictors: the steps at which they have the same best token."""
 
 
-def agreement(outputs: Sequence[Sequence[int] | None], paths: Mapping[str, Sequence[Path | None]]) -> Agreement:
+def agreement(
+    outputs: Sequence[Sequence[int] | None], paths: Mapping[str, Sequence[FollowedPath | None]]
+) -> Agreement:
     """``outputs``: the tokens of each output without ``</s>``, or None. ``paths``: by predictor its path along
     each."""
     output = [token for tokens in outputs if tokens is not None for token in (*tokens, EOS)]
@@ -42,7 +44,7 @@ def agreement(outputs: Sequence[Sequence[int] | None], paths: Mapping[str, Seque
     )
 
 
-def _best(outputs: Sequence[Sequence[int] | None], paths: Sequence[Path | None]) -> Iterator[int]:
+def _best(outputs: Sequence[Sequence[int] | None], paths: Sequence[FollowedPath | None]) -> Iterator[int]:
     """The best token of a predictor at each step of all outputs, or `NO_TOKEN`."""
     for tokens, path in zip(outputs, paths, strict=True):
         if tokens is None:

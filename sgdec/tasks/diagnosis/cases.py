@@ -10,7 +10,7 @@ from sgdec.errors import SgdecError, UsageError, counted
 from sgdec.io.limits import whole_number
 from sgdec.protocol import Source
 from sgdec.search.outcome import Unreadable
-from sgdec.tasks.scoring import Pair, encoded
+from sgdec.tasks.scoring import ScoringPair, encoded
 
 
 @dataclass(frozen=True)
@@ -73,10 +73,12 @@ def cases(
         yield Case(source, tokens, reference, tuple(others), text)
 
 
-def pair_of(source: Source, tokens: tuple[int, ...]) -> Pair:
+def pair_of(source: Source, tokens: tuple[int, ...]) -> ScoringPair:
     """A source with an output to be scored. Its length limit is raised if the output is longer."""
     limit = source.max_length
-    return Pair(source.id, source.tokens, source.text, None if limit is None else max(limit, len(tokens)), tokens)
+    return ScoringPair(
+        source.id, source.tokens, source.text, None if limit is None else max(limit, len(tokens)), tokens
+    )
 
 
 def _encoded(line: str, source: Source | Unreadable, vocabularies: Vocabularies) -> tuple[int, ...] | SgdecError:

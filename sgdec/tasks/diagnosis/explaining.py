@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from sgdec.context import EOS
 from sgdec.errors import counted
 from sgdec.tasks.diagnosis.scored import Decision
-from sgdec.tasks.diagnosis.verdicts import EMPTY, PROOF, REFERENCE, Sentence
+from sgdec.tasks.diagnosis.verdicts import EMPTY, PROOF, REFERENCE, JudgedSentence
 
 ORIGINS = {PROOF: "found by exact search", REFERENCE: "the reference", EMPTY: "the empty output"}
 """The origins of hypotheses in words; all others are files, or name a search (`Stopping.origin`)."""
 
 
-def severity(sentence: Sentence) -> float:
+def severity(sentence: JudgedSentence) -> float:
     """The larger of the two differences in rank score, for sorting; infinite if the reference is forbidden, or there
     is no output."""
     if sentence.failed or sentence.model.forbidden is not None:
@@ -22,7 +22,7 @@ def severity(sentence: Sentence) -> float:
     return max(sentence.search.by, sentence.model.by or 0.0)
 
 
-def explain(sentence: Sentence, piece: Callable[[int], str], weights: dict[str, float | None]) -> Iterator[str]:
+def explain(sentence: JudgedSentence, piece: Callable[[int], str], weights: dict[str, float | None]) -> Iterator[str]:
     """Sentences about the search, the model, and the predictors that decide. ``piece``: the string of a token."""
     yield _search(sentence)
     if sentence.search.decision is not None:
@@ -38,7 +38,7 @@ def explain(sentence: Sentence, piece: Callable[[int], str], weights: dict[str, 
     yield from sentence.problems
 
 
-def _search(sentence: Sentence) -> str:
+def _search(sentence: JudgedSentence) -> str:
     search = sentence.search
     if search.error == "none":
         return "No search error: it is proven that no hypothesis ranks higher."
@@ -53,7 +53,7 @@ def _search(sentence: Sentence) -> str:
     return f"{line}; the best one by at most {search.gap:.4g}." if math.isfinite(search.gap) else f"{line}."
 
 
-def _model(sentence: Sentence, piece: Callable[[int], str]) -> str:
+def _model(sentence: JudgedSentence, piece: Callable[[int], str]) -> str:
     model = sentence.model
     if model.forbidden is not None:
         token = "</s>" if model.forbidden.token == EOS else repr(piece(model.forbidden.token))
@@ -82,7 +82,7 @@ def _amount(by: float) -> str:
     return f"{by:.4g}" if math.isfinite(by) else "any amount, because there is no output"
 
 
-def worst(sentences: Sequence[Sentence], count: int) -> list[Sentence]:
+def worst(sentences: Sequence[JudgedSentence], count: int) -> list[JudgedSentence]:
     """At most ``count`` sentences with errors, the largest first."""
     wrong = [each for each in sentences if severity(each) > 0 and each.verdict not in ("neither", "unknown")]
     return sorted(wrong, key=severity, reverse=True)[:count]

@@ -11,20 +11,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sgdec.errors import counted
-from sgdec.tasks.diagnosis.summary import Summary
+from sgdec.tasks.diagnosis.summary import DiagnosisSummary
 
 FEW, MOST = 0.1, 0.5
 TOO_SHORT, TOO_LONG = 0.9, 1.1
 """Length ratios beyond which lengths stand out."""
 
 
-def findings(summary: Summary) -> list[str]:
+def findings(summary: DiagnosisSummary) -> list[str]:
     """One line for each finding, the most direct causes first."""
     parts = (_forbidden, _search, _stops, _model, _lengths, _empty)
     return [line for part in parts for line in part(summary)]
 
 
-def _forbidden(summary: Summary) -> Iterator[str]:
+def _forbidden(summary: DiagnosisSummary) -> Iterator[str]:
     for each in summary.deciders:
         if each.forbids:
             yield (
@@ -38,7 +38,7 @@ def _forbidden(summary: Summary) -> Iterator[str]:
         )
 
 
-def _search(summary: Summary) -> Iterator[str]:
+def _search(summary: DiagnosisSummary) -> Iterator[str]:
     errors = summary.proven.sentences + summary.witnessed.sentences
     if errors >= FEW * summary.sentences and errors:
         yield (
@@ -53,7 +53,7 @@ def _search(summary: Summary) -> Iterator[str]:
         )
 
 
-def _stops(summary: Summary) -> Iterator[str]:
+def _stops(summary: DiagnosisSummary) -> Iterator[str]:
     stops, of = summary.stops, summary.sentences
     if stops.outputs:
         yield (
@@ -70,7 +70,7 @@ def _stops(summary: Summary) -> Iterator[str]:
         yield stops.caveat
 
 
-def _other_lengths(summary: Summary) -> str:
+def _other_lengths(summary: DiagnosisSummary) -> str:
     """The lengths that the other stop rule gives."""
     now, then = summary.lengths.ratio, summary.stops.length_ratio
     if now is None or then is None or f"{now:.2f}" == f"{then:.2f}":
@@ -82,7 +82,7 @@ def _other_lengths(summary: Summary) -> str:
     return f"{told}. So stop {summary.stops.rule} hides {hidden}"
 
 
-def _model(summary: Summary) -> Iterator[str]:
+def _model(summary: DiagnosisSummary) -> Iterator[str]:
     """Model errors, and the predictors that decide most of them. A predictor alone decides against nothing."""
     errors, of = summary.model_errors.sentences, summary.sentences
     if not errors or errors < FEW * of:
@@ -102,13 +102,13 @@ def _model(summary: Summary) -> Iterator[str]:
             yield f"{line}; {each.turning} of them turn at another weight, {median}."
 
 
-def _model_errors(summary: Summary) -> str:
+def _model_errors(summary: DiagnosisSummary) -> str:
     """Their number, and what it leaves out."""
     number = counted(summary.model_errors.sentences, "model error")
     return f"{number} whose reference is not forbidden" if summary.forbidden else number
 
 
-def _lengths(summary: Summary) -> Iterator[str]:
+def _lengths(summary: DiagnosisSummary) -> Iterator[str]:
     lengths = summary.lengths
     if lengths.ratio is None or TOO_SHORT <= lengths.ratio <= TOO_LONG:
         return
@@ -119,7 +119,7 @@ def _lengths(summary: Summary) -> Iterator[str]:
     )
 
 
-def _empty(summary: Summary) -> Iterator[str]:
+def _empty(summary: DiagnosisSummary) -> Iterator[str]:
     if summary.empty.outputs >= FEW * summary.sentences and summary.empty.outputs:
         yield f"{summary.empty.outputs} of {summary.sentences} outputs are empty."
 

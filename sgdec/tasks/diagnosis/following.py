@@ -18,12 +18,12 @@ from sgdec.errors import UsageError
 from sgdec.protocol import FORBIDDEN
 from sgdec.search.constellation import Constellation
 from sgdec.search.member import Member
-from sgdec.tasks.scoring import Pair
+from sgdec.tasks.scoring import ScoringPair
 
 NO_TOKEN = -1
 
 
-class Step(NamedTuple):
+class FollowedStep(NamedTuple):
     """The prediction of one token."""
 
     best: int
@@ -35,10 +35,10 @@ class Step(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Path:
+class FollowedPath:
     """The steps along one output, up to the first token that is forbidden."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[FollowedStep, ...]
     """The last one can be that of the forbidden token; it is missing if no token can follow."""
     forbidden_at: int | None
     """The number of tokens before the forbidden one; None if no token is forbidden."""
@@ -59,12 +59,12 @@ def alone(constellation: Constellation) -> dict[str, Constellation]:
 
 def follow(
     constellation: Constellation,
-    pairs: Sequence[Pair],
+    pairs: Sequence[ScoringPair],
     batch_size: int,
     done: Callable[[int], object] = lambda count: None,
-) -> list[Path | None]:
+) -> list[FollowedPath | None]:
     """The path of each pair; None if a predictor fails on its sentence. ``done`` is told of finished pairs."""
-    paths: list[Path | None] = [None] * len(pairs)
+    paths: list[FollowedPath | None] = [None] * len(pairs)
     by_length = sorted(range(len(pairs)), key=lambda place: len(pairs[place].target))
     for begin in range(0, len(pairs), batch_size):
         chosen = by_length[begin : begin + batch_size]
@@ -74,7 +74,7 @@ def follow(
     return paths
 
 
-def _safely(constellation: Constellation, pairs: Sequence[Pair]) -> Sequence[Path | None]:
+def _safely(constellation: Constellation, pairs: Sequence[ScoringPair]) -> Sequence[FollowedPath | None]:
     """The paths of a batch, or of each of its sentences alone if a predictor fails."""
     try:
         return _follow(constellation, pairs)
@@ -86,9 +86,9 @@ def _safely(constellation: Constellation, pairs: Sequence[Pair]) -> Sequence[Pat
     return [path for pair in pairs for path in _safely(constellation, [pair])]
 
 
-def _follow(constellation: Constellation, pairs: Sequence[Pair]) -> list[Path]:
+def _follow(constellation: Constellation, pairs: Sequence[ScoringPair]) -> list[FollowedPath]:
     roots = constellation.roots(pairs)
-    steps: list[list[Step]] = [[] for _ in pairs]
+    steps: list[list[FollowedStep]] = [[] for _ in pairs]
     forbidden: list[int | None] = [None] * len(pairs)
     nodes = dict(enumerate(roots))
     try:
@@ -108,7 +108,7 @@ def _follow(constellation: Constellation, pairs: Sequence[Pair]) -> list[Path]:
             nodes = after
     finally:
         constellation.release(roots)
-    return [Path(tuple(each), at) for each, at in zip(steps, forbidden, strict=True)]
+    return [FollowedPath(tuple(each), at) for each, at in zip(steps, forbidden, strict=True)]
 
 
 def _score_of(token: int, tokens: Ints, scores: Floats) -> float:
@@ -117,10 +117,10 @@ def _score_of(token: int, tokens: Ints, scores: Floats) -> float:
     return float(scores[place]) if place < len(tokens) and tokens[place] == token else FORBIDDEN
 
 
-def _step(tokens: Ints, scores: Floats, given: float) -> Step:
+def _step(tokens: Ints, scores: Floats, given: float) -> FollowedStep:
     """``given``: the score of the given token. At least one token can follow."""
     highest = scores.max()
     whole = np.exp(scores - highest).sum()
     best = np.flatnonzero(scores == highest)
     choice = int(tokens[best[0]]) if len(best) == 1 else NO_TOKEN
-    return Step(choice, float(1 / whole), float(np.exp(given - highest) / whole))
+    return FollowedStep(choice, float(1 / whole), float(np.exp(given - highest) / whole))

@@ -22,7 +22,7 @@ PROOFS: tuple[Proof, ...] = get_args(Proof)
 
 
 @dataclass(frozen=True)
-class Budget:
+class ProofBudget:
     """The exact search, and what it may cost for each sentence; 0 = no limit."""
 
     proof: Proof = "astar"
@@ -30,7 +30,7 @@ class Budget:
     max_seconds: float = 0.0
 
 
-def prove(run: LoadedRun, sources: Iterable[Source], budget: Budget) -> Iterator[Outcome]:
+def prove(run: LoadedRun, sources: Iterable[Source], budget: ProofBudget) -> Iterator[Outcome]:
     """The outcome of the exact search for each source.
 
     Raises UsageError if a predictor declares no bound, so that nothing can be proven.
@@ -49,7 +49,7 @@ def prove(run: LoadedRun, sources: Iterable[Source], budget: Budget) -> Iterator
         raise UsageError(f"--proof {budget.proof}: {problem} give --proof none.") from error
 
 
-def can_tell(run: LoadedRun, budget: Budget) -> str | None:
+def can_tell(run: LoadedRun, budget: ProofBudget) -> str | None:
     """The option with which an exact search tells more about the sentences that this one leaves unknown.
 
     None = there is none: predictors do not declare bounds, or a search without a length limit may never end.
@@ -58,12 +58,12 @@ def can_tell(run: LoadedRun, budget: Budget) -> str | None:
     if not run.bounded or not (run.limited or falls):
         return None
     if budget.proof == "none":
-        return f"--proof {Budget.proof}"
+        return f"--proof {ProofBudget.proof}"
     limits = {"--max-expansions": budget.max_expansions, "--max-seconds": budget.max_seconds}
     return " and ".join(f"a larger {name}" for name, limit in limits.items() if limit) or None
 
 
-def exact_decoder(run: LoadedRun, budget: Budget) -> Decoder:
+def exact_decoder(run: LoadedRun, budget: ProofBudget) -> Decoder:
     """The exact decoder with the ranking of the run's decoder."""
     cls = run.parts.host.load("decoder", budget.proof)
     given = {"max_expansions": budget.max_expansions, "max_seconds": budget.max_seconds, "recombine": True}

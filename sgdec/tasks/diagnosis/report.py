@@ -8,7 +8,7 @@ from typing import Any
 
 from sgdec.tasks.diagnosis.curve import Oracle, Point
 from sgdec.tasks.diagnosis.run import Diagnosis
-from sgdec.tasks.diagnosis.summary import Summary
+from sgdec.tasks.diagnosis.summary import DiagnosisSummary
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class Report:
     """A diagnosis with its summary, and what was computed beside it."""
 
     diagnosis: Diagnosis
-    summary: Summary
+    summary: DiagnosisSummary
     curve: Sequence[Point] = ()
     oracle: Oracle | None = None
 

@@ -18,12 +18,12 @@ from sgdec.search.outcome import Outcome
 from sgdec.tasks.diagnosis.agreement import Agreement, agreement
 from sgdec.tasks.diagnosis.calibration import Reliability, reliability
 from sgdec.tasks.diagnosis.cases import Case, pair_of
-from sgdec.tasks.diagnosis.following import NO_TOKEN, Path, alone, follow
-from sgdec.tasks.diagnosis.proving import Budget, bound_of, can_tell, prove
+from sgdec.tasks.diagnosis.following import NO_TOKEN, FollowedPath, alone, follow
+from sgdec.tasks.diagnosis.proving import ProofBudget, bound_of, can_tell, prove
 from sgdec.tasks.diagnosis.scored import Scored
 from sgdec.tasks.diagnosis.stopping import Stopping, stopping
 from sgdec.tasks.diagnosis.subject import Subject
-from sgdec.tasks.diagnosis.verdicts import EMPTY, PROOF, REFERENCE, Forbidden, Judge, Known, Sentence
+from sgdec.tasks.diagnosis.verdicts import EMPTY, PROOF, REFERENCE, Forbidden, Judge, JudgedSentence, KnownOutput
 from sgdec.tasks.scoring import ForbiddenOutput
 from sgdec.terminal import Bar, track
 from sgdec.trace.records import Tracing
@@ -47,7 +47,7 @@ class Diagnosis:
     stopping: Stopping
     shorter_lists: int
     """The n-best lists that lack a hypothesis which a second search found (`Stopping.shorter_lists`)."""
-    sentences: tuple[Sentence, ...]
+    sentences: tuple[JudgedSentence, ...]
     lists: tuple[tuple[Hypothesis, ...], ...]
     """The n-best list of each sentence."""
     calibration: dict[str, Reliability]
@@ -61,7 +61,7 @@ class Diagnosis:
 def diagnose(
     run: LoadedRun,
     cases: Sequence[Case],
-    budget: Budget | None = None,
+    budget: ProofBudget | None = None,
     *,
     tracing: Tracing | None = None,
     seen: Callable[[Outcome], object] = lambda outcome: None,
@@ -69,8 +69,8 @@ def diagnose(
     """Decode the sources and judge the outputs.
 
     ``tracing``: the part of the decoder's search to trace; ``seen`` is called with each of its outcomes.
-    A failed sentence does not affect the others (`Sentence.problems`). Raises UsageError for a decoder that ranks by
-    a criterion of its own, and for a predictor without bounds, except with the proof "none".
+    A failed sentence does not affect the others (`JudgedSentence.problems`). Raises UsageError for a decoder that
+    ranks by a criterion of its own, and for a predictor without bounds, except with the proof "none".
     """
     if run.parts.decoder.ranks_by != "ranking":
         raise UsageError(
@@ -83,7 +83,7 @@ def diagnose(
         seen(outcome)
         outcomes.append(run.respelled(replace(outcome, trace=None)))
     sources = [outcome.source for outcome in outcomes]
-    proofs = _proofs(run, outcomes, budget or Budget())
+    proofs = _proofs(run, outcomes, budget or ProofBudget())
     bounds = {number: bound_of(proof.result, proof.source, run) for number, proof in proofs.items()}
     stop = stopping(run, outcomes, bounds)
     cases = [_with_witness(case, stop) for case in cases]
@@ -100,8 +100,8 @@ def diagnose(
         proof, bound = proofs.get(outcome.source.id), bounds.get(outcome.source.id, math.inf)
         sentences.append(_judged(run, case, outcome, scores, proof, bound, paths))
     return Diagnosis(
-        Subject.of(run, budget or Budget(), stop),
-        can_tell(run, budget or Budget()),
+        Subject.of(run, budget or ProofBudget(), stop),
+        can_tell(run, budget or ProofBudget()),
         stop,
         stop.shorter_lists(outcomes),
         tuple(sentences),
@@ -155,7 +155,7 @@ def _scored(outcome: Outcome, ranking: Ranking) -> Scored | Exception:
     return Scored.of(outcome.result.hypotheses[0], ranking)
 
 
-def _proofs(run: LoadedRun, outcomes: Sequence[Outcome], budget: Budget) -> dict[int, Outcome]:
+def _proofs(run: LoadedRun, outcomes: Sequence[Outcome], budget: ProofBudget) -> dict[int, Outcome]:
     """By sentence the outcome of an exact search: of the decoder itself if it has proven its output."""
     proven = {outcome.source.id: outcome for outcome in outcomes if outcome.result.proven}
     if budget.proof == "none":
@@ -167,7 +167,7 @@ def _proofs(run: LoadedRun, outcomes: Sequence[Outcome], budget: Budget) -> dict
 
 def _along(
     run: LoadedRun, sources: Sequence[Source], outputs: Sequence[Tokens | None]
-) -> dict[str, list[Path | None]]:
+) -> dict[str, list[FollowedPath | None]]:
     """For the whole constellation, and for each predictor alone, its path along each output that is not None."""
     places = [place for place, tokens in enumerate(outputs) if tokens is not None and sources[place].tokens]
     pairs = [pair_of(sources[place], outputs[place] or ()) for place in places]
@@ -181,7 +181,7 @@ def _along(
     return found
 
 
-def _reliability(references: Sequence[Tokens | None], paths: Sequence[Path | None]) -> Reliability:
+def _reliability(references: Sequence[Tokens | None], paths: Sequence[FollowedPath | None]) -> Reliability:
     """The calibration along the references, at the steps with one best token."""
     steps = [
         (step.confidence, step.best == token)
@@ -200,8 +200,8 @@ def _judged(
     scores: Scores,
     proof: Outcome | None,
     bound: float,
-    paths: Mapping[str, Path | None],
-) -> Sentence:
+    paths: Mapping[str, FollowedPath | None],
+) -> JudgedSentence:
     source, constellation = outcome.source, run.parts.constellation
     problems: dict[str, str] = {}
     """By problem the first that has it: a predictor that cannot read a sentence fails in each search."""
@@ -219,7 +219,7 @@ def _judged(
     if best is not None and output is None:
         problems["predictors that did not score it forbid it."] = "output"
     witnesses = tuple(
-        Known(name, found, _text(run, found.tokens))
+        KnownOutput(name, found, _text(run, found.tokens))
         for name, tokens in case.witnesses
         if (found := scored(name, tokens)) is not None
     )
@@ -237,14 +237,14 @@ def _judged(
         (EMPTY, empty),
     ]
     others = [
-        Known(origin, found, _text(run, found.tokens))
+        KnownOutput(origin, found, _text(run, found.tokens))
         for origin, found in known
         if found is not None and (source.max_length is None or len(found.tokens) <= source.max_length)
     ]
     judge = Judge(constellation.names, constellation.weights)
     search = judge.search(output, others, bound)
     optima = {"proven": search.better.scored if search.better else None, "none": output}
-    return Sentence(
+    return JudgedSentence(
         source.id,
         source.text,
         source.max_length,
@@ -264,7 +264,7 @@ def _judged(
     )
 
 
-def _forbidden(reference: Tokens | Exception, paths: Mapping[str, Path | None]) -> Forbidden | None:
+def _forbidden(reference: Tokens | Exception, paths: Mapping[str, FollowedPath | None]) -> Forbidden | None:
     """The first token that a predictor forbids, and all predictors that forbid it or a later one."""
     stops = {
         name: path.forbidden_at for name, path in paths.items() if path is not None and path.forbidden_at is not None

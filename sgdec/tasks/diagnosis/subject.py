@@ -9,7 +9,7 @@ from typing import Any
 
 from sgdec.errors import counted
 from sgdec.library import LoadedRun
-from sgdec.tasks.diagnosis.proving import Budget
+from sgdec.tasks.diagnosis.proving import ProofBudget
 from sgdec.tasks.diagnosis.stopping import Stopping, options_of
 
 
@@ -29,7 +29,7 @@ class Subject:
     """The exact search with its limits, in words."""
 
     @classmethod
-    def of(cls, run: LoadedRun, budget: Budget, stopping: Stopping) -> Subject:
+    def of(cls, run: LoadedRun, budget: ProofBudget, stopping: Stopping) -> Subject:
         parts = run.parts
         plugins = {
             entry.name: ":".join(map(_plugin, (part.plugin for part in entry.parts))) for _, entry in parts.entries
@@ -71,7 +71,7 @@ def _weight(weight: float | None) -> str:
     return "no weight" if weight is None else f"weight {weight:g}"
 
 
-def _proof(budget: Budget) -> str:
+def _proof(budget: ProofBudget) -> str:
     if budget.proof == "none":
         return "none"
     expansions = [counted(budget.max_expansions, "expansion")] if budget.max_expansions else []

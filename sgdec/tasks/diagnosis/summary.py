@@ -16,7 +16,7 @@ from sgdec.tasks.diagnosis.calibration import Reliability
 from sgdec.tasks.diagnosis.lengths import Lengths, compare_lengths
 from sgdec.tasks.diagnosis.run import Diagnosis
 from sgdec.tasks.diagnosis.scored import COVERAGE, Decision, Scored
-from sgdec.tasks.diagnosis.verdicts import VERDICTS, Sentence
+from sgdec.tasks.diagnosis.verdicts import VERDICTS, JudgedSentence
 
 
 class Errors(NamedTuple):
@@ -76,7 +76,7 @@ class Empty(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Summary:
+class DiagnosisSummary:
     """The counts and means over a set of sentences."""
 
     sentences: int
@@ -85,7 +85,7 @@ class Summary:
     found: int
     """Outputs with the tokens of the reference."""
     verdicts: Mapping[str, int]
-    """By `Sentence.verdict`."""
+    """By `JudgedSentence.verdict`."""
     proven: Errors
     """Search errors by the exact amount."""
     witnessed: Errors
@@ -129,7 +129,7 @@ class Summary:
         return row
 
 
-def summarise(diagnosis: Diagnosis) -> Summary:
+def summarise(diagnosis: Diagnosis) -> DiagnosisSummary:
     """The summary of all sentences."""
     sentences = diagnosis.sentences
     kinds = {
@@ -137,7 +137,7 @@ def summarise(diagnosis: Diagnosis) -> Summary:
     }
     errors = [each for each in sentences if each.model.error == "error"]
     verdicts = Counter(each.verdict for each in sentences)
-    return Summary(
+    return DiagnosisSummary(
         len(sentences),
         sum(each.failed for each in sentences),
         sum(_is_reference(each) for each in sentences),
@@ -160,7 +160,7 @@ def summarise(diagnosis: Diagnosis) -> Summary:
     )
 
 
-def _is_reference(sentence: Sentence) -> bool:
+def _is_reference(sentence: JudgedSentence) -> bool:
     output, reference = sentence.output, sentence.reference
     return output is not None and reference is not None and output.tokens == reference.tokens
 
@@ -170,7 +170,7 @@ def _errors(amounts: Sequence[float]) -> Errors:
     return Errors(len(amounts), mean(finite) if finite else None)
 
 
-def _deciders(diagnosis: Diagnosis, sentences: Sequence[Sentence]) -> list[Decider]:
+def _deciders(diagnosis: Diagnosis, sentences: Sequence[JudgedSentence]) -> list[Decider]:
     model = [each.model.decision for each in sentences if each.model.error == "error" and each.model.decision]
     search = [each.search.decision for each in sentences if each.search.decision]
     forbidden = [each.model.forbidden for each in sentences if each.model.forbidden is not None]
@@ -196,7 +196,7 @@ def _deciders(diagnosis: Diagnosis, sentences: Sequence[Sentence]) -> list[Decid
     return found
 
 
-def _lengths(sentences: Sequence[Sentence], outputs: Mapping[int, Scored | None]) -> Lengths:
+def _lengths(sentences: Sequence[JudgedSentence], outputs: Mapping[int, Scored | None]) -> Lengths:
     pairs = ((outputs[each.id], each.reference_length) for each in sentences)
     return compare_lengths(
         [(len(output.tokens), length) for output, length in pairs if output is not None and length is not None]
@@ -217,7 +217,7 @@ def _stops(diagnosis: Diagnosis) -> Stops:
     return Stops(stop.caveat, stop.rule, stop.other, len(better), diagnosis.shorter_lists, ratio)
 
 
-def _empty(sentences: Sequence[Sentence]) -> Empty:
+def _empty(sentences: Sequence[JudgedSentence]) -> Empty:
     optima = [each.optimum for each in sentences if each.optimum is not None]
     return Empty(
         sum(each.output is not None and not each.output.tokens for each in sentences),

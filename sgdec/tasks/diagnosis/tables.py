@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from sgdec.ranking import ABSOLUTE, RELATIVE
-from sgdec.tasks.comparison_tables import NONE, Table
+from sgdec.tasks.comparison_tables import NONE, TextTable
 from sgdec.tasks.diagnosis.curve import Oracle, Point
-from sgdec.tasks.diagnosis.summary import Errors, Summary
+from sgdec.tasks.diagnosis.summary import DiagnosisSummary, Errors
 
 
-def tables(summary: Summary, curve: Sequence[Point] = (), oracle: Oracle | None = None) -> Iterator[Table]:
+def tables(
+    summary: DiagnosisSummary, curve: Sequence[Point] = (), oracle: Oracle | None = None
+) -> Iterator[TextTable]:
     """All tables, in the order of a report."""
     yield _verdicts(summary)
     yield _errors(summary)
@@ -25,12 +27,12 @@ def tables(summary: Summary, curve: Sequence[Point] = (), oracle: Oracle | None 
     yield _agreement(summary)
 
 
-def _verdicts(summary: Summary) -> Table:
+def _verdicts(summary: DiagnosisSummary) -> TextTable:
     rows = [[verdict, str(count), _percent(count, summary.sentences)] for verdict, count in summary.verdicts.items()]
-    return Table("Verdicts", ["", "sentences", "share"], rows, [])
+    return TextTable("Verdicts", ["", "sentences", "share"], rows, [])
 
 
-def _errors(summary: Summary) -> Table:
+def _errors(summary: DiagnosisSummary) -> TextTable:
     def row(name: str, errors: Errors, sign: str = "") -> list[str]:
         mean = NONE if errors.mean is None else f"{sign}{errors.mean:.4g}"
         return [name, str(errors.sentences), _percent(errors.sentences, summary.sentences), mean]
@@ -54,10 +56,10 @@ def _errors(summary: Summary) -> Table:
     }
     rows += [plain(name, count) for name, count in others.items() if count]
     note = f"Rank scores count as equal up to {ABSOLUTE:g}, or {RELATIVE:.3%} of their size."
-    return Table("Errors", ["", "sentences", "share", "mean difference in rank score"], rows, [note])
+    return TextTable("Errors", ["", "sentences", "share", "mean difference in rank score"], rows, [note])
 
 
-def _deciders(summary: Summary) -> Table:
+def _deciders(summary: DiagnosisSummary) -> TextTable:
     rows = [
         [
             each.name,
@@ -83,20 +85,20 @@ def _deciders(summary: Summary) -> Table:
         "A predictor decides if it adds most to the difference. It can turn a model error if with another weight of",
         "it alone (the median is shown) the reference ranks as high as the output.",
     ]
-    return Table("Which predictor decides", head, rows, notes)
+    return TextTable("Which predictor decides", head, rows, notes)
 
 
-def _lengths(summary: Summary) -> Table:
+def _lengths(summary: DiagnosisSummary) -> TextTable:
     lengths = summary.lengths
     rows = [[_span(each.shortest, each.longest), str(each.sentences), f"{each.ratio:.3f}"] for each in lengths.bins]
     rows.append(["all", str(lengths.sentences), NONE if lengths.ratio is None else f"{lengths.ratio:.3f}"])
     notes = [f"Outputs that are shorter than their references: {lengths.shorter}; longer: {lengths.longer}."]
-    return Table(
+    return TextTable(
         "Length of outputs, by tokens of the reference", ["tokens", "sentences", "length ratio"], rows, notes
     )
 
 
-def _empty(summary: Summary) -> Table:
+def _empty(summary: DiagnosisSummary) -> TextTable:
     empty, of = summary.empty, summary.sentences
     rows = [
         ["the output is empty", str(empty.outputs), _percent(empty.outputs, of)],
@@ -105,10 +107,10 @@ def _empty(summary: Summary) -> Table:
         ["the best of the space is empty, proven", str(empty.optima), _percent(empty.optima, empty.proven)],
     ]
     note = f"The last share is that among sentences whose best hypothesis is known ({empty.proven})."
-    return Table("Empty outputs", ["", "sentences", "share"], rows, [note])
+    return TextTable("Empty outputs", ["", "sentences", "share"], rows, [note])
 
 
-def _curve(curve: Sequence[Point], sentences: int) -> Table:
+def _curve(curve: Sequence[Point], sentences: int) -> TextTable:
     rows = [
         [
             str(each.size),
@@ -122,37 +124,37 @@ def _curve(curve: Sequence[Point], sentences: int) -> Table:
         for each in curve
     ]
     head = ["beam", "BLEU", "chrF", "mean rank score", "length ratio", "search errors", "expansions"]
-    return Table(
+    return TextTable(
         "Beam curve", head, rows, ["A search error here is a sentence of which a better hypothesis is known."]
     )
 
 
-def _oracle(oracle: Oracle) -> Table:
+def _oracle(oracle: Oracle) -> TextTable:
     rows = [
         ["first", f"{oracle.first_bleu:.2f}", f"{oracle.first_chrf:.2f}", "1"],
         ["best by chrF", f"{oracle.bleu:.2f}", f"{oracle.chrf:.2f}", f"{oracle.rank:.2f}"],
     ]
     notes = [f"Lists have {oracle.size:.1f} hypotheses on average. chrF and rank are means over sentences."]
-    return Table("Oracle of the n-best lists", ["", "BLEU", "chrF", "rank"], rows, notes)
+    return TextTable("Oracle of the n-best lists", ["", "BLEU", "chrF", "rank"], rows, notes)
 
 
-def _calibration(summary: Summary) -> Table:
+def _calibration(summary: DiagnosisSummary) -> TextTable:
     rows = [
         [name, str(each.steps), *map(_number, (each.accuracy, each.confidence, each.error))]
         for name, each in summary.calibration.items()
     ]
     notes = ["The best token at each step along the references counts. ECE is the expected calibration error."]
-    return Table("Calibration", ["", "steps", "accuracy", "confidence", "ECE"], rows, notes)
+    return TextTable("Calibration", ["", "steps", "accuracy", "confidence", "ECE"], rows, notes)
 
 
-def _agreement(summary: Summary) -> Table:
+def _agreement(summary: DiagnosisSummary) -> TextTable:
     agreed = summary.agreement
     rows = [[f"{name} and the output", str(each.of), _number(each.share)] for name, each in agreed.taken.items()]
     rows += [[f"{one} and {other}", str(each.of), _number(each.share)] for (one, other), each in agreed.same.items()]
     notes = [
         "The share of steps along the outputs with the same best token. Steps without one best token do not count."
     ]
-    return Table("Agreement", ["", "steps", "share"], rows, notes)
+    return TextTable("Agreement", ["", "steps", "share"], rows, notes)
 
 
 def _percent(count: int, of: int) -> str:

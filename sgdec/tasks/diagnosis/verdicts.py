@@ -25,7 +25,7 @@ Model: TypeAlias = Literal["error", "forbidden", "none", "unknown"]
 PROOF, REFERENCE, EMPTY = "exact search", "reference", "empty output"
 
 
-class Known(NamedTuple):
+class KnownOutput(NamedTuple):
     """A hypothesis of the space that is known beside the output."""
 
     origin: str
@@ -44,7 +44,7 @@ class SearchVerdict:
     gap: float
     """The most by which any hypothesis can rank higher: 0 if none does, `by` if the best one is known, infinite if
     nothing is known."""
-    better: Known | None = None
+    better: KnownOutput | None = None
     """The best known hypothesis if it ranks higher than the output."""
     decision: Decision | None = None
     """The reason why it does; None without an output."""
@@ -84,7 +84,7 @@ class Judge:
     def __init__(self, names: Sequence[str], weights: Sequence[float | None]) -> None:
         self._names, self._weights = names, weights
 
-    def search(self, output: Scored | None, others: Sequence[Known], bound: float) -> SearchVerdict:
+    def search(self, output: Scored | None, others: Sequence[KnownOutput], bound: float) -> SearchVerdict:
         """``others``: hypotheses of the space; of those that rank equally the first is named.
 
         ``bound``: the most that any hypothesis of the space can have as its rank score; -inf = there is none.
@@ -119,7 +119,7 @@ class Judge:
 
 
 @dataclass(frozen=True)
-class Sentence:
+class JudgedSentence:
     """All that is known about one sentence."""
 
     id: int
@@ -139,7 +139,7 @@ class Sentence:
     """The empty hypothesis; None if a predictor forbids it, or it could not be scored."""
     empty_forbidden: bool
     """Whether a predictor forbids it."""
-    witnesses: tuple[Known, ...]
+    witnesses: tuple[KnownOutput, ...]
     """The outputs of other runs, and of a second search (`Stopping`), that no predictor forbids."""
     optimum: Scored | None
     """The best hypothesis of the space; None if it is not known."""
@@ -231,7 +231,7 @@ def _scored(scored: Scored | None, text: str | None = None) -> dict[str, Any] | 
     return row if text is None else {"text": text, **row}
 
 
-def _known(known: Known) -> dict[str, Any]:
+def _known(known: KnownOutput) -> dict[str, Any]:
     return {"origin": known.origin, **(_scored(known.scored, known.text) or {})}
 
 

@@ -14,7 +14,7 @@ STAND_IN = 0
 """The line number of a placeholder example, which has weight 0: no share of a batch may be empty."""
 
 
-class Batch(NamedTuple):
+class TrainingBatch(NamedTuple):
     """Some examples; the positions beyond a line's length are padding."""
 
     source: Tensor | None
@@ -44,7 +44,7 @@ class Batch(NamedTuple):
             return (self.target_in,)
         return self.source, self.lengths, self.target_in
 
-    def to(self, device: str) -> Batch:
+    def to(self, device: str) -> TrainingBatch:
         """The batch on a device; the lengths stay on the CPU, where PyTorch's packing needs them."""
         source = None if self.source is None else self.source.to(device)
         weights = None if self.weights is None else self.weights.to(device)
@@ -52,13 +52,15 @@ class Batch(NamedTuple):
         return self._replace(source=source, weights=weights, **moved)
 
 
-def make_batch(lines: list[int], targets: Sequence[Sequence[int]], sources: Sequence[Sequence[int]] = ()) -> Batch:
+def make_batch(
+    lines: list[int], targets: Sequence[Sequence[int]], sources: Sequence[Sequence[int]] = ()
+) -> TrainingBatch:
     """The tensors of some examples; no sources are given for a language model."""
     source, lengths = pad(sources) if sources else (None, None)
-    return Batch(source, lengths, *pad_targets(targets), lines)
+    return TrainingBatch(source, lengths, *pad_targets(targets), lines)
 
 
-def take(batch: Batch, rows: Sequence[int]) -> Batch:
+def take(batch: TrainingBatch, rows: Sequence[int]) -> TrainingBatch:
     """The batch of these rows, with as little padding as they need."""
     chosen = torch.tensor(rows)
     width = int(batch.mask[chosen].sum(1).max())
@@ -66,7 +68,7 @@ def take(batch: Batch, rows: Sequence[int]) -> Batch:
     if source is not None and lengths is not None:
         lengths = lengths[chosen]
         source = source[chosen, : int(lengths.max())]
-    return Batch(
+    return TrainingBatch(
         source,
         lengths,
         batch.target_in[chosen, :width],
@@ -78,7 +80,7 @@ def take(batch: Batch, rows: Sequence[int]) -> Batch:
 
 
 def pad_targets(targets: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor, Tensor]:
-    """``target_in``, ``target_out`` and ``mask`` of a `Batch`."""
+    """``target_in``, ``target_out`` and ``mask`` of a `TrainingBatch`."""
     target_in, lengths = pad([[BOS, *target] for target in targets])
     target_out, _ = pad([[*target, EOS] for target in targets])
     return target_in, target_out, torch.arange(target_in.size(1)) < lengths[:, None]

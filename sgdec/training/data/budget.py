@@ -10,7 +10,7 @@ import numpy as np
 from sgdec.arrays import Ints
 
 
-class Budget(Protocol):
+class BatchBudget(Protocol):
     """A limit on the cost of a batch: examples are added as long as the cost is at most ``room``."""
 
     @property
@@ -25,7 +25,7 @@ class Budget(Protocol):
         """
 
 
-class Tokens(NamedTuple):
+class TokenCounts(NamedTuple):
     """A budget in tokens of the longest side, with padding and ``</s>``.
 
     >>> Tokens(1024).cost(10, (20, 25))
@@ -38,12 +38,12 @@ class Tokens(NamedTuple):
         return examples * (max(longest) + 1)
 
 
-def cut(lengths: Ints, budget: int | Budget, generator: np.random.Generator | None) -> list[list[int]]:
+def cut(lengths: Ints, budget: int | BatchBudget, generator: np.random.Generator | None) -> list[list[int]]:
     """Cut examples with these lengths [examples, sides] into batches, as `Text.batches` describes.
 
     With a generator, both the examples of equal lengths and the batches are shuffled.
     """
-    budget = Tokens(budget) if isinstance(budget, int) else budget
+    budget = TokenCounts(budget) if isinstance(budget, int) else budget
     ties = np.arange(len(lengths)) if generator is None else generator.permutation(len(lengths))
     rows = lengths.tolist()
     batches: list[list[int]] = []

@@ -27,7 +27,7 @@ import numpy.typing as npt
 from sgdec.arrays import Ints
 from sgdec.checkpoints import files
 from sgdec.terminal import track
-from sgdec.training.data.reading import Block
+from sgdec.training.data.reading import LineBlock
 from sgdec.training.data.shards import FORMAT, MANIFEST, NUMBER, shard_file
 
 
@@ -42,7 +42,7 @@ class Examples(NamedTuple):
 
 def write_shards(
     folder: Path,
-    blocks: Iterable[Block],
+    blocks: Iterable[LineBlock],
     shard_tokens: int,
     vocab_sizes: Sequence[int],
     log: Logger,
@@ -91,7 +91,7 @@ def _target_first(sides: Sequence[Any]) -> list[Any]:
 
 
 def _gathered(
-    blocks: Iterable[Block], kinds: Sequence[np.dtype[Any]], hold: int, left_out: Counter[str]
+    blocks: Iterable[LineBlock], kinds: Sequence[np.dtype[Any]], hold: int, left_out: Counter[str]
 ) -> Iterator[Examples]:
     """The examples of consecutive blocks, joined until they have ``hold`` tokens; adds to the counts ``left_out``."""
     waiting: list[Examples] = []
@@ -123,7 +123,7 @@ def _take(file: Path) -> Examples:
     return Examples(rows, tokens)
 
 
-def _arrays(block: Block, kinds: Sequence[np.dtype[Any]]) -> Examples:
+def _arrays(block: LineBlock, kinds: Sequence[np.dtype[Any]]) -> Examples:
     sides = _target_first(block.sides)
     rows = np.array([block.lines, *([len(tokens) for tokens in side] for side in sides)], dtype=NUMBER).T
     return Examples(rows, [np.fromiter(chain.from_iterable(s), kind) for s, kind in zip(sides, kinds, strict=True)])

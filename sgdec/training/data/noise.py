@@ -28,7 +28,7 @@ import torch
 
 from sgdec.arrays import Floats
 from sgdec.context import EOS, UNK
-from sgdec.training.data.batch import Batch, pad
+from sgdec.training.data.batch import TrainingBatch, pad
 
 NoiseKind = Literal["unknown", "deletion"]
 
@@ -41,7 +41,7 @@ class SourceNoise(NamedTuple):
     kind: NoiseKind
     seed: int
 
-    def __call__(self, batch: Batch, step: int) -> Batch:
+    def __call__(self, batch: TrainingBatch, step: int) -> TrainingBatch:
         """The batch with the noise of update ``step``; targets and their weights do not change."""
         if not self.p or batch.source is None or batch.lengths is None:
             return batch

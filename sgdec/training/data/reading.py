@@ -1,8 +1,8 @@
 """Reading training text in one pass: lines become token ids, one block of lines at a time.
 
 A text has one file per *side*: the target, and before it the source, if any. Line N of each side belongs to
-example N. Bad training lines are left out and counted by reason (`Limits`). In held-out text only empty lines are
-left out, because every line counts there; a line that is not UTF-8 is an error.
+example N. Bad training lines are left out and counted by reason (`LengthLimits`). In held-out text only empty
+lines are left out, because every line counts there; a line that is not UTF-8 is an error.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BLOCK = 10_000
 """The number of lines that are tokenised together."""
 
 
-class Limits(NamedTuple):
+class LengthLimits(NamedTuple):
     """Limits on training examples: those beyond a limit are left out, and so are lines that are not UTF-8."""
 
     max_line: int
@@ -43,7 +43,7 @@ class Limits(NamedTuple):
         return UNEVEN if 0 < self.max_ratio < max(lengths) / min(lengths) else None
 
 
-class Block(NamedTuple):
+class LineBlock(NamedTuple):
     """Some examples in the order of the text, and the number of those left out among them."""
 
     lines: list[int]
@@ -67,8 +67,8 @@ class Block(NamedTuple):
 
 
 def read_blocks(
-    paths: Sequence[str], vocabularies: Sequence[StoredVocabulary], limits: Limits | None = None
-) -> Iterator[Block]:
+    paths: Sequence[str], vocabularies: Sequence[StoredVocabulary], limits: LengthLimits | None = None
+) -> Iterator[LineBlock]:
     """Read one file per side, two for `TwoSources`, with their vocabularies; with ``limits`` leave bad lines out.
 
     Raises `SgdecError` if a file cannot be read or the files differ in their number of lines.
@@ -85,7 +85,7 @@ def read_blocks(
             for example, *rows in zip(block, *tokens, strict=True)
         ]
         kept = [n for n, fault in enumerate(faults) if fault is None]
-        yield Block(
+        yield LineBlock(
             [first + n for n in kept],
             *sides.met(
                 vocabularies,
@@ -119,7 +119,7 @@ _END = "\n"
 """Stands for the missing lines of a shorter file. No line can be equal to it."""
 
 
-def _lines(path: str, limits: Limits | None) -> Iterator[str | None]:
+def _lines(path: str, limits: LengthLimits | None) -> Iterator[str | None]:
     """The lines of a file; with ``limits``, None for a line that is not UTF-8."""
     if limits is None:
         yield from read_lines(path)
@@ -131,7 +131,7 @@ def _lines(path: str, limits: Limits | None) -> Iterator[str | None]:
             yield None
 
 
-def _fault(limits: Limits | None, *lengths: int) -> str | None:
+def _fault(limits: LengthLimits | None, *lengths: int) -> str | None:
     """The reason why an example is left out, or None."""
     if not all(lengths):
         return EMPTY

@@ -28,8 +28,8 @@ import numpy.typing as npt
 from sgdec.arrays import Ints
 from sgdec.checkpoints import files
 from sgdec.errors import SgdecError
-from sgdec.training.data.batch import Batch, make_batch
-from sgdec.training.data.budget import Budget, Tokens, cut
+from sgdec.training.data.batch import TrainingBatch, make_batch
+from sgdec.training.data.budget import BatchBudget, TokenCounts, cut
 from sgdec.training.data.text import Text
 
 FORMAT = 1
@@ -72,7 +72,7 @@ class ShardedText(Text):
         self.first = np.cumsum(self.examples) - self.examples
         self._check_sizes()
         self._shard = lru_cache(maxsize=1)(self._read)
-        self._counts: dict[Budget, Ints] = {}
+        self._counts: dict[BatchBudget, Ints] = {}
 
     @property
     def unit(self) -> str:
@@ -85,10 +85,10 @@ class ShardedText(Text):
     def __len__(self) -> int:
         return int(self.examples.sum())
 
-    def batches(self, budget: int | Budget, *, order: tuple[int, int] | None = None) -> Sequence[list[int]]:
-        return ShardedBatches(self, Tokens(budget) if isinstance(budget, int) else budget, order)
+    def batches(self, budget: int | BatchBudget, *, order: tuple[int, int] | None = None) -> Sequence[list[int]]:
+        return ShardedBatches(self, TokenCounts(budget) if isinstance(budget, int) else budget, order)
 
-    def batch(self, examples: Sequence[int]) -> Batch:
+    def batch(self, examples: Sequence[int]) -> TrainingBatch:
         number = int(np.searchsorted(self.first, examples[0], "right")) - 1
         shard = self._shard(number)
         own = [n - int(self.first[number]) for n in examples]
@@ -105,7 +105,7 @@ class ShardedText(Text):
             counts += np.bincount(self._tokens(number, 0), minlength=vocab_size)
         return counts
 
-    def counts(self, budget: Budget) -> Ints:
+    def counts(self, budget: BatchBudget) -> Ints:
         """[shards] the number of batches of each shard. The folder stores the counts for the latest budget."""
         if budget not in self._counts:
             counts = self._stored_counts(budget)
@@ -115,7 +115,7 @@ class ShardedText(Text):
             self._counts = {budget: np.array(counts)}
         return self._counts[budget]
 
-    def _stored_counts(self, budget: Budget) -> list[int] | None:
+    def _stored_counts(self, budget: BatchBudget) -> list[int] | None:
         """The counts in the folder; None if they are missing, damaged, or of another text or budget."""
         try:
             stored = files.read_json(self.folder / COUNTS)
@@ -125,7 +125,7 @@ class ShardedText(Text):
         counts = stored.get("batches")
         return counts if same and isinstance(counts, list) and len(counts) == len(self.examples) else None
 
-    def _store_counts(self, budget: Budget, counts: list[int]) -> None:
+    def _store_counts(self, budget: BatchBudget, counts: list[int]) -> None:
         """Write the counts in one atomic operation, because ranks may write the same content at the same time.
 
         On a full disk nothing is stored.
@@ -135,7 +135,7 @@ class ShardedText(Text):
             files.write_json(Path(folder) / COUNTS, stored)
             (Path(folder) / COUNTS).replace(self.folder / COUNTS)
 
-    def cut(self, number: int, budget: Budget, generator: np.random.Generator | None = None) -> list[list[int]]:
+    def cut(self, number: int, budget: BatchBudget, generator: np.random.Generator | None = None) -> list[list[int]]:
         """The batches of a shard, as numbers of its examples from 0."""
         return cut(self._rows(number)[:, 1:], budget, generator)
 
@@ -175,7 +175,7 @@ class ShardedText(Text):
 class ShardedBatches(Sequence[list[int]]):
     """The batches of one epoch, with examples numbered as in the text. A shard is cut when a batch of it is read."""
 
-    def __init__(self, text: ShardedText, budget: Budget, order: tuple[int, int] | None) -> None:
+    def __init__(self, text: ShardedText, budget: BatchBudget, order: tuple[int, int] | None) -> None:
         self.text, self.budget, self.order = text, budget, order
         self.counts = text.counts(budget)
         self.shards = np.arange(len(self.counts))

@@ -21,7 +21,7 @@ from sgdec.errors import SgdecError, UsageError
 from sgdec.terminal import Bar
 from sgdec.text.vocabulary import StoredVocabulary
 from sgdec.training.data.dealing import write_shards
-from sgdec.training.data.reading import Block, Limits, count_lines, read_blocks, require_some
+from sgdec.training.data.reading import LengthLimits, LineBlock, count_lines, read_blocks, require_some
 from sgdec.training.data.shards import ShardedText
 from sgdec.training.data.text import MonolingualText, ParallelText, Text
 from sgdec.training.run.alone import in_turn
@@ -34,7 +34,7 @@ def open_text(
     paths: Sequence[str],
     source: StoredVocabulary | None,
     target: StoredVocabulary,
-    limits: Limits,
+    limits: LengthLimits,
     *,
     run: Path,
     shard_tokens: int,
@@ -60,7 +60,7 @@ def open_text(
             files.settle(run / FOLDER)
     if shard_tokens and (found := _find(run / FOLDER, made_of, accept)):
         return found
-    blocks: list[Block] = []
+    blocks: list[LineBlock] = []
     tokens = 0
     reader = read_blocks(paths, vocabularies, limits)
     for block in reader:
@@ -123,14 +123,14 @@ def _in_turn(run: Path, log: Logger) -> AbstractContextManager[None]:
     return in_turn(run, lambda: log.info("waiting for the process that prepares the text"))
 
 
-def _emptying(blocks: list[Block]) -> Iterator[Block]:
+def _emptying(blocks: list[LineBlock]) -> Iterator[LineBlock]:
     """The blocks in order; each is removed from the list when it is yielded, which frees its memory."""
     blocks.reverse()
     while blocks:
         yield blocks.pop()
 
 
-def _shown(blocks: Iterable[Block], lines: int, log: Logger) -> Iterator[Block]:
+def _shown(blocks: Iterable[LineBlock], lines: int, log: Logger) -> Iterator[LineBlock]:
     """The blocks, with a progress bar on a terminal."""
     with Bar("preparing text", log, unit="lines", total=lines) as bar:
         for block in blocks:

@@ -23,9 +23,9 @@ from torch import Tensor
 from sgdec.arrays import Ints
 from sgdec.context import EOS
 from sgdec.text.vocabulary import StoredVocabulary
-from sgdec.training.data.batch import Batch, make_batch
-from sgdec.training.data.budget import Budget, cut
-from sgdec.training.data.reading import Block, Limits, read_blocks, require_some
+from sgdec.training.data.batch import TrainingBatch, make_batch
+from sgdec.training.data.budget import BatchBudget, cut
+from sgdec.training.data.reading import LengthLimits, LineBlock, read_blocks, require_some
 
 A = TypeVar("A")
 
@@ -51,7 +51,7 @@ class Text(ABC):
         """The number of examples."""
 
     @abstractmethod
-    def batches(self, budget: int | Budget, *, order: tuple[int, int] | None = None) -> Sequence[Sequence[int]]:
+    def batches(self, budget: int | BatchBudget, *, order: tuple[int, int] | None = None) -> Sequence[Sequence[int]]:
         """The example numbers of each batch; a batch is within the budget or has one example.
 
         ``budget``: an int means `Tokens`. ``order``: (seed, epoch), shuffles the examples of equal lengths, and the
@@ -59,7 +59,7 @@ class Text(ABC):
         """
 
     @abstractmethod
-    def batch(self, examples: Sequence[int]) -> Batch:
+    def batch(self, examples: Sequence[int]) -> TrainingBatch:
         """The tensors of these examples, which must be one of the `batches` or a part of one."""
 
     @abstractmethod
@@ -95,7 +95,7 @@ class TextInMemory(Text):
     def __len__(self) -> int:
         return len(self.lines)
 
-    def batches(self, budget: int | Budget, *, order: tuple[int, int] | None = None) -> list[list[int]]:
+    def batches(self, budget: int | BatchBudget, *, order: tuple[int, int] | None = None) -> list[list[int]]:
         return cut(self.lengths(), budget, None if order is None else np.random.default_rng(order))
 
     @cached_property
@@ -130,7 +130,7 @@ class ParallelText(TextInMemory):
         paths: Sequence[str],
         source: StoredVocabulary,
         target: StoredVocabulary,
-        limits: Limits | None = None,
+        limits: LengthLimits | None = None,
     ) -> ParallelText:
         """Read files with the same number of lines, the target last, and leave out bad pairs (`reading.py`).
 
@@ -141,7 +141,7 @@ class ParallelText(TextInMemory):
         return text
 
     @classmethod
-    def of(cls, blocks: Sequence[Block]) -> ParallelText:
+    def of(cls, blocks: Sequence[LineBlock]) -> ParallelText:
         """The text of blocks that have been read already."""
         return cls(
             _joined(block.sides[0] for block in blocks),
@@ -159,7 +159,7 @@ class ParallelText(TextInMemory):
     def lengths(self) -> Ints:
         return np.array([(len(t), len(s)) for s, t in zip(self.sources, self.targets, strict=True)])
 
-    def batch(self, examples: Sequence[int]) -> Batch:
+    def batch(self, examples: Sequence[int]) -> TrainingBatch:
         targets, sources = [self.targets[n] for n in examples], [self.sources[n] for n in examples]
         return make_batch([self.lines[n] for n in examples], targets, sources)
 
@@ -174,14 +174,14 @@ class MonolingualText(TextInMemory):
     left_out: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, path: str, vocabulary: StoredVocabulary, limits: Limits | None = None) -> MonolingualText:
+    def read(cls, path: str, vocabulary: StoredVocabulary, limits: LengthLimits | None = None) -> MonolingualText:
         """Read a file and leave out bad lines (`reading.py`). Raises `SgdecError` as `ParallelText.read` does."""
         text = cls.of(list(read_blocks([path], [vocabulary], limits)))
         require_some(len(text), text.left_out, [path], "line")
         return text
 
     @classmethod
-    def of(cls, blocks: Sequence[Block]) -> MonolingualText:
+    def of(cls, blocks: Sequence[LineBlock]) -> MonolingualText:
         """The text of blocks that have been read already."""
         return cls(
             _joined(block.sides[0] for block in blocks),
@@ -195,7 +195,7 @@ class MonolingualText(TextInMemory):
     def lengths(self) -> Ints:
         return np.array([(len(target),) for target in self.targets])
 
-    def batch(self, examples: Sequence[int]) -> Batch:
+    def batch(self, examples: Sequence[int]) -> TrainingBatch:
         return make_batch([self.lines[n] for n in examples], [self.targets[n] for n in examples])
 
 
@@ -203,7 +203,7 @@ def read_text(
     paths: Sequence[str],
     source: StoredVocabulary | None,
     target: StoredVocabulary,
-    limits: Limits | None = None,
+    limits: LengthLimits | None = None,
 ) -> Text:
     """Pairs from two files, or three for two sources; with ``source`` None, the lines of one file.
 

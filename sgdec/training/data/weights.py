@@ -37,7 +37,7 @@ from sgdec.io.limits import real_number
 from sgdec.text.lines import read_lines
 from sgdec.text.right_left import RightToLeft, pieces_of
 from sgdec.training.config import TrainConfig
-from sgdec.training.data.batch import Batch
+from sgdec.training.data.batch import TrainingBatch
 from sgdec.training.data.text import Text, TextInMemory
 
 TOKEN_WEIGHTS = "training_weights"
@@ -60,7 +60,7 @@ class Weighting:
                 "Give --tokenizer once."
             )
 
-    def __call__(self, batch: Batch) -> Batch:
+    def __call__(self, batch: TrainingBatch) -> TrainingBatch:
         """The batch with its weights; the batch itself if the settings give no weights."""
         weights = []
         if self.file is not None:
@@ -140,7 +140,7 @@ class TokenWeights:
             line = data.lines[int(np.flatnonzero(nothing)[0])]
             raise SgdecError(f"{self.path}:{line}: no weight is above 0. Leave the line out of the training text.")
 
-    def of(self, batch: Batch, *, right_left: bool = False) -> Tensor:
+    def of(self, batch: TrainingBatch, *, right_left: bool = False) -> Tensor:
         """[B, T] the weights of a batch of the checked text; ``</s>`` has weight 1 if its line gives none.
 
         The file is in the order of the text even if the targets are reversed (``right_left``).
@@ -157,7 +157,7 @@ class TokenWeights:
         return weights
 
 
-def edit_weights(batch: Batch, weight: float, *, right_left: bool = False) -> Tensor:
+def edit_weights(batch: TrainingBatch, weight: float, *, right_left: bool = False) -> Tensor:
     """[B, T] ``weight`` for target tokens that the alignment does not keep, 1 for other tokens and ``</s>``."""
     assert batch.source is not None and batch.lengths is not None
     source, lengths = batch.source.numpy(), batch.lengths.numpy()

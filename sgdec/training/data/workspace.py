@@ -41,10 +41,10 @@ from sgdec.errors import SgdecError, UsageError
 from sgdec.search.memory import is_out_of_memory
 from sgdec.terminal import Bar
 from sgdec.training.config import TrainConfig
-from sgdec.training.data.batch import Batch
-from sgdec.training.data.budget import Budget, Tokens
+from sgdec.training.data.batch import TrainingBatch
+from sgdec.training.data.budget import BatchBudget, TokenCounts
 from sgdec.training.data.text import Text
-from sgdec.training.parallel.group import Group
+from sgdec.training.parallel.group import ProcessGroup
 from sgdec.training.parallel.strategy import Strategy
 
 WORKSPACE = "workspace"
@@ -69,15 +69,15 @@ def make_budget(
     make_strategy: Callable[[], Strategy],
     earlier: Mapping[str, Any],
     log: Logger,
-    group: Group,
-) -> Budget:
+    group: ProcessGroup,
+) -> BatchBudget:
     """The budget of a run's batches; ``earlier``: the config of the checkpoint that the run is resumed from.
 
     If ranks share batches, every rank measures and rank 0's result is used by all. Raises `UsageError` and
     `SgdecError` as `measure_workspace` does.
     """
     if not config.workspace:
-        return Tokens(config.batch_tokens)
+        return TokenCounts(config.batch_tokens)
     stored = earlier.get(WORKSPACE)
     if stored is not None:
         return Workspace(**{**stored, "terms": tuple(stored["terms"])})
@@ -90,7 +90,7 @@ def make_budget(
 
 
 class Workspace(NamedTuple):
-    """A `Budget` in bytes of memory, with the fitted cost of batches; ``floor`` <= ``room``."""
+    """A `BatchBudget` in bytes of memory, with the fitted cost of batches; ``floor`` <= ``room``."""
 
     room: float
     """The memory budget in bytes."""
@@ -107,11 +107,11 @@ class Workspace(NamedTuple):
         return share * sum(term * value for term, value in zip(self.terms, features(longest), strict=True))
 
 
-def for_scoring(budget: Budget) -> Budget:
+def for_scoring(budget: BatchBudget) -> BatchBudget:
     """The budget of one process for scoring text, derived from the budget of an update."""
     if isinstance(budget, Workspace):
         return budget._replace(ranks=1)
-    return Tokens(min(budget.room, SCORED_TOKENS))
+    return TokenCounts(min(budget.room, SCORED_TOKENS))
 
 
 def features(longest: Sequence[int]) -> list[int]:
@@ -177,7 +177,7 @@ def _picks(lengths: Ints) -> list[int]:
 
 def _growing(longest: Sequence[int]) -> Iterator[int]:
     """Numbers of examples for a batch of `START_TOKENS`, then doubled again and again."""
-    examples = max(1, START_TOKENS // Tokens(0).cost(1, longest))
+    examples = max(1, START_TOKENS // TokenCounts(0).cost(1, longest))
     while True:
         yield examples
         examples *= 2
@@ -203,7 +203,7 @@ def _fitted(rows: Floats, taken: Floats, floor: float) -> tuple[float, ...]:
     return tuple(terms.tolist())
 
 
-def _update_bytes(strategy: Strategy, batch: Batch, device: str) -> float:
+def _update_bytes(strategy: Strategy, batch: TrainingBatch, device: str) -> float:
     """The peak memory of an update of one batch in bytes, without weights and optimiser. The update is discarded."""
     try:
         return peak_bytes(lambda: strategy.backward([batch], batch.weight.to(device)), device)

@@ -37,7 +37,7 @@ from torch import Tensor, nn
 from sgdec.models.base import Model, Seq2Seq
 from sgdec.text.gleu import gleu_of_each
 from sgdec.training.config import TrainConfig
-from sgdec.training.data.batch import STAND_IN, Batch, pad_targets
+from sgdec.training.data.batch import STAND_IN, TrainingBatch, pad_targets
 from sgdec.training.validation import LENGTH_FACTOR, batch_nll, unroll
 
 Outputs = list[list[list[int]]]
@@ -52,7 +52,7 @@ class ExpectedReward:
         self.label_smoothing, self.seed = config.label_smoothing or 0.0, config.seed
         self._rewards, self._sources = 0.0, 0
 
-    def loss(self, model: Model, batch: Batch, step: int) -> Tensor:
+    def loss(self, model: Model, batch: TrainingBatch, step: int) -> Tensor:
         """-O summed over the pairs of a batch, estimated from samples; its gradient estimates that of -O."""
         seq2seq = cast(Seq2Seq, model)
         without_dropout(model)
@@ -86,7 +86,7 @@ def without_dropout(model: Model) -> None:
 
 
 @torch.no_grad()
-def draw(model: Seq2Seq, batch: Batch, count: int, *, seed: int, step: int) -> Outputs:
+def draw(model: Seq2Seq, batch: TrainingBatch, count: int, *, seed: int, step: int) -> Outputs:
     """Draw ``count`` outputs for each source from P(.|X), token by token, all rows at once."""
     assert batch.source is not None and batch.lengths is not None
     limits = LENGTH_FACTOR * batch.lengths
@@ -117,7 +117,7 @@ def pick(logits: Tensor, uniforms: Tensor) -> Tensor:
     return passed[:, 0].clamp(max=logits.size(-1) - 1)
 
 
-def gleu_rewards(outputs: Outputs, batch: Batch) -> Tensor:
+def gleu_rewards(outputs: Outputs, batch: TrainingBatch) -> Tensor:
     """[B, N] the sentence GLEU of each output."""
     lengths = (batch.mask.sum(1) - 1).tolist()  # without </s>
     references = [row[:length] for row, length in zip(batch.target_out.tolist(), lengths, strict=True)]
@@ -134,14 +134,16 @@ def advantages(rewards: Tensor, *, baseline: bool) -> Tensor:
     return (rewards - rewards.mean(1, keepdim=True)) / (count - 1) if baseline else rewards / count
 
 
-def sampled_loss(model: Seq2Seq, batch: Batch, outputs: Outputs, rewards: Tensor, *, baseline: bool) -> Tensor:
+def sampled_loss(
+    model: Seq2Seq, batch: TrainingBatch, outputs: Outputs, rewards: Tensor, *, baseline: bool
+) -> Tensor:
     """Minus the mean reward of each pair's samples (rewards [B, N]), summed over the pairs; its gradient is -g."""
     surrogate = batch_nll(model, as_batch(batch, outputs, advantages(rewards, baseline=baseline)))
     value = -rewards.mean(1).sum()
     return surrogate + (value - surrogate.detach())
 
 
-def as_batch(batch: Batch, outputs: Outputs, weights: Tensor) -> Batch:
+def as_batch(batch: TrainingBatch, outputs: Outputs, weights: Tensor) -> TrainingBatch:
     """The outputs as targets of their sources; all tokens of an output have its weight, from ``weights`` [B, N].
 
     ``</s>`` counts only for outputs below the length limit: at the limit an output ends with probability 1.
@@ -156,5 +158,5 @@ def as_batch(batch: Batch, outputs: Outputs, weights: Tensor) -> Batch:
     spread = weights.flatten()[:, None].expand(mask.shape)
     lines = [line for line in batch.lines for _ in range(count)]
     source = batch.source.repeat_interleave(count, 0)
-    samples = Batch(None, lengths, target_in, target_out, mask, lines, spread)
+    samples = TrainingBatch(None, lengths, target_in, target_out, mask, lines, spread)
     return samples.to(str(source.device))._replace(source=source)

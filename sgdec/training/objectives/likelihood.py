@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sgdec.models.base import Model
-from sgdec.training.data.batch import Batch
+from sgdec.training.data.batch import TrainingBatch
 from sgdec.training.validation import batch_nll
 
 
@@ -23,7 +23,7 @@ class Likelihood:
     precision: str
     """fp32, bf16 or fp64; bf16 is an autocast."""
 
-    def __call__(self, batch: Batch) -> Tensor:
+    def __call__(self, batch: TrainingBatch) -> Tensor:
         with self.autocast():
             return batch_nll(self.model, batch.to(self.device), self.label_smoothing)
 

@@ -26,9 +26,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from sgdec.errors import SgdecError
 from sgdec.models.base import Model
-from sgdec.training.data.batch import STAND_IN, Batch, take
+from sgdec.training.data.batch import STAND_IN, TrainingBatch, take
 from sgdec.training.data.seeds import hash_seed
-from sgdec.training.parallel.group import Group, ring
+from sgdec.training.parallel.group import ProcessGroup, ring
 from sgdec.training.parallel.strategy import Loss, Strategy
 
 GRADIENTS, LOSSES = "gradients", "losses"
@@ -39,7 +39,7 @@ class DataParallel(Strategy):
 
     formula = "each rank 2 (W-1)/W x (bytes of the gradients + bytes of one loss per batch)"
 
-    def __init__(self, group: Group, model: Model, loss: Loss) -> None:
+    def __init__(self, group: ProcessGroup, model: Model, loss: Loss) -> None:
         super().__init__(group, model, loss)
         self._objective: nn.Module = _Objective(model, loss)
         self._replica: DistributedDataParallel | None = None
@@ -51,7 +51,7 @@ class DataParallel(Strategy):
         """A different dropout seed on each rank; on rank 0 that of a single process."""
         return seed if self.group.first else hash_seed(seed, self.group.rank)
 
-    def backward(self, batches: Sequence[Batch], total: Tensor) -> list[Tensor]:
+    def backward(self, batches: Sequence[TrainingBatch], total: Tensor) -> list[Tensor]:
         """As `Strategy.backward`; gradients are sent once, during the backward pass of the last batch."""
         replica = self._replica
         losses = []
@@ -106,7 +106,7 @@ class DataParallel(Strategy):
         self._summed += bucket.numel()
         return work.get_future().then(lambda future: future.value()[0])
 
-    def expected(self, batches: Sequence[Batch]) -> dict[str, float]:
+    def expected(self, batches: Sequence[TrainingBatch]) -> dict[str, float]:
         gradients = sum(parameter.nbytes for parameter in self.owned.values() if parameter.requires_grad)
         numbers = len(batches) * next(iter(self.owned.values())).element_size()
         return {GRADIENTS: ring(self.group.size, gradients), LOSSES: ring(self.group.size, numbers)}
@@ -119,10 +119,10 @@ class _Objective(nn.Module):
         super().__init__()
         self.model, self.loss = model, loss
 
-    def forward(self, batch: Batch) -> Tensor:
+    def forward(self, batch: TrainingBatch) -> Tensor:
         return self.loss(batch)
 
 
-def own_rows(batch: Batch, group: Group) -> list[int]:
+def own_rows(batch: TrainingBatch, group: ProcessGroup) -> list[int]:
     """The rows of a batch that belong to this rank; may be empty."""
     return list(range(group.rank, len(batch.lines), group.size))

@@ -34,10 +34,10 @@ from sgdec.errors import UsageError
 from sgdec.models.base import Memory, Model
 from sgdec.models.gnmt import GAMMA, GNMT
 from sgdec.models.gnmt_products import FIRST_RESIDUAL
-from sgdec.training.data.batch import Batch
-from sgdec.training.parallel.group import Group, ring
+from sgdec.training.data.batch import TrainingBatch
+from sgdec.training.parallel.group import ProcessGroup, ring
 from sgdec.training.parallel.partitioned import SOFTMAX, SUMS, partitioned_nll
-from sgdec.training.parallel.placement import Place
+from sgdec.training.parallel.placement import DevicePlace
 from sgdec.training.parallel.staged import Staged
 from sgdec.training.parallel.strategy import Loss
 from sgdec.training.parallel.wavefront import LayerRun, Packed, pack_chunk, pad_chunk, spread
@@ -56,7 +56,7 @@ class GNMTModel(Staged):
     )
     counts_everywhere = False
 
-    def __init__(self, group: Group, model: Model, loss: Loss) -> None:
+    def __init__(self, group: ProcessGroup, model: Model, loss: Loss) -> None:
         gnmt = cast(GNMT, model)
         depth = max(len(gnmt.encoder), len(gnmt.decoder))
         self.gnmt, self.layers = gnmt, spread(depth, group.size, "--parallel model: gnmt's")
@@ -66,22 +66,22 @@ class GNMTModel(Staged):
         self.memory_width = gnmt.key.in_features  # M
         super().__init__(group, model, loss)
 
-    def place(self) -> dict[str, Place]:
+    def place(self) -> dict[str, DevicePlace]:
         if self.gnmt.softmax.weight is self.gnmt.target_embedding.weight:
             raise UsageError(
                 "--parallel model: gnmt's output layer is partitioned over symbols and cannot be tied to embeddings. "
                 "Give --gnmt.tied none, or --parallel data."
             )
 
-        def place_of(name: str) -> Place:
+        def place_of(name: str) -> DevicePlace:
             if name.startswith("softmax."):
-                return Place(tuple(range(self.group.size)), split=True)
+                return DevicePlace(tuple(range(self.group.size)), split=True)
             stack, _, rest = name.partition(".")
-            return Place((self.rank_of[int(rest.partition(".")[0])] if stack in ("encoder", "decoder") else 0,))
+            return DevicePlace((self.rank_of[int(rest.partition(".")[0])] if stack in ("encoder", "decoder") else 0,))
 
         return {name: place_of(name) for name, _ in self.model.named_parameters()}
 
-    def forward(self, batch: Batch) -> Tensor:
+    def forward(self, batch: TrainingBatch) -> Tensor:
         assert batch.source is not None and batch.lengths is not None
         source, target = Packed(batch.source, batch.lengths), Packed(batch.target_in, batch.mask.sum(1))
         starts = self._encode(source, target)
@@ -183,7 +183,7 @@ class GNMTModel(Staged):
             x = self.gnmt.clip(hidden + x) if depth >= FIRST_RESIDUAL else hidden
         return x
 
-    def _nll(self, outputs: Tensor | None, batch: Batch, target: Packed) -> Tensor:
+    def _nll(self, outputs: Tensor | None, batch: TrainingBatch, target: Packed) -> Tensor:
         """The loss of a batch, the same on every rank."""
         everywhere = self.transfers.broadcast(outputs, (len(target), self.gnmt.width), self.decoder_top)
         logits = F.linear(everywhere, self.owned["softmax.weight"], self.owned["softmax.bias"])
@@ -201,7 +201,7 @@ class GNMTModel(Staged):
     def _zeros(self, rows: int) -> Tensor:
         return torch.zeros(rows, self.gnmt.width, dtype=self._dtype(), device=self.group.device)
 
-    def expected(self, batches: Sequence[Batch]) -> dict[str, float]:
+    def expected(self, batches: Sequence[TrainingBatch]) -> dict[str, float]:
         rank, width, together = self.group.rank, self.gnmt.width, width_of_step(self.gnmt)
         forward = backward = 0.0
         targets = 0

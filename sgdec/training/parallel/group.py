@@ -1,7 +1,8 @@
 """The processes of one parallel run, and the bytes that they send each other, counted by purpose.
 
-`torchrun` starts W processes ("ranks") and passes each its rank in environment variables. `Group.join` reads them and
-connects the ranks through torch.distributed: gloo between CPUs, NCCL between GPUs. A group of one needs neither.
+`torchrun` starts W processes ("ranks") and passes each its rank in environment variables. `ProcessGroup.join` reads
+them and connects the ranks through torch.distributed: gloo between CPUs, NCCL between GPUs. A group of one needs
+neither.
 
 **What is counted.** For each operation, the sending rank counts the bytes that the usual algorithm sends, with N the
 bytes of the tensor and W the number of ranks. This is the volume of the algorithm, without headers and padding.
@@ -40,7 +41,7 @@ rank is noticed at once."""
 
 
 @dataclass
-class Group:
+class ProcessGroup:
     """One rank's view of all ranks. The default is a group of one, which never sends anything.
 
     Operations without a peer are collective: every rank calls them in the same order, with tensors of the same shape
@@ -57,7 +58,7 @@ class Group:
     """torchrun's key-value store, which needs no other rank to take part; None in a group of one."""
 
     @classmethod
-    def join(cls, device: str) -> Group:
+    def join(cls, device: str) -> ProcessGroup:
         """Connect to the other ranks that torchrun started; returns when all have joined. Call `leave` at the end.
 
         ``device``: cpu, or cuda for the GPU of this rank, which becomes the current device of the process. Raises

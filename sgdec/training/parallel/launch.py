@@ -20,11 +20,11 @@ import torch.distributed as dist
 from sgdec.errors import SgdecError, UsageError
 from sgdec.training.config import TrainConfig
 from sgdec.training.parallel.farewell import farewell
-from sgdec.training.parallel.group import TIMEOUT, Group
+from sgdec.training.parallel.group import TIMEOUT, ProcessGroup
 
 
 @contextmanager
-def joined(config: TrainConfig) -> Iterator[Group]:
+def joined(config: TrainConfig) -> Iterator[ProcessGroup]:
     """Make this process a rank of the run in the block; without torchrun the run is a group of one.
 
     Raises `UsageError` if ``--parallel`` does not fit the way in which the process was started, `SgdecError` if
@@ -32,7 +32,7 @@ def joined(config: TrainConfig) -> Iterator[Group]:
     """
     started, size = "TORCHELASTIC_RUN_ID" in os.environ, int(os.environ.get("WORLD_SIZE", "1"))
     if config.parallel == "none" and not (started and size > 1):
-        yield Group()
+        yield ProcessGroup()
         return
     if config.parallel == "none":
         raise UsageError(
@@ -44,7 +44,7 @@ def joined(config: TrainConfig) -> Iterator[Group]:
             f"--parallel {config.parallel}: start the processes with torchrun: "
             f"torchrun --standalone --nproc-per-node 4 -m sgdec.cli train --parallel {config.parallel} ..."
         )
-    group = Group.join(config.device)
+    group = ProcessGroup.join(config.device)
     with farewell(lambda: _told_once(group, _loss(config))):
         try:
             yield group
@@ -68,7 +68,7 @@ def restarted(config: TrainConfig) -> bool:
     return again and config.parallel != "none" and (Path(config.output) / "last").exists()
 
 
-class Told(SgdecError):
+class LauncherWords(SgdecError):
     """An error that this process must report, although it is not the first of its machine."""
 
 
@@ -77,16 +77,16 @@ def said_by_another(error: SgdecError) -> bool:
 
     Errors before the ranks are connected are the same in all processes.
     """
-    return os.environ.get("LOCAL_RANK", "0") != "0" and not isinstance(error, Told)
+    return os.environ.get("LOCAL_RANK", "0") != "0" and not isinstance(error, LauncherWords)
 
 
-def _told_once(group: Group, error: SgdecError) -> BaseException:
+def _told_once(group: ProcessGroup, error: SgdecError) -> BaseException:
     """The error, or `SystemExit` if another rank reports an error."""
     if group.size == 1:
         return error
     if not group.claim("error"):
         return SystemExit(error.exit_status)
-    told = Told(str(error))
+    told = LauncherWords(str(error))
     told.exit_status = error.exit_status
     return told
 

@@ -39,8 +39,8 @@ from sgdec.models.base import Memory
 from sgdec.models.encoder_decoder import Encoded
 from sgdec.models.lstm_stack import LSTMEncoder, single_layers
 from sgdec.models.luong import Luong, LuongDecoder
-from sgdec.training.data.batch import Batch
-from sgdec.training.parallel.placement import Place
+from sgdec.training.data.batch import TrainingBatch
+from sgdec.training.parallel.placement import DevicePlace
 from sgdec.training.parallel.staged import Staged
 from sgdec.training.parallel.wavefront import LayerRun, Packed, spread
 from sgdec.training.validation import summed_nll
@@ -57,7 +57,7 @@ class LuongStages(Staged):
     attention_rank: int
     """The rank that computes attention if there is input feeding."""
 
-    def place(self) -> dict[str, Place]:
+    def place(self) -> dict[str, DevicePlace]:
         model, rank = cast(Luong, self.model), self.group.rank
         if not isinstance(model.encoder, LSTMEncoder):
             raise UsageError(
@@ -77,18 +77,18 @@ class LuongStages(Staged):
         self.decoder_layers = single_layers(self.decoder.stack.lstm)[own]
         rank_of = [rank for rank, depths in enumerate(layers) for _ in depths]
 
-        def place_of(name: str) -> Place:
+        def place_of(name: str) -> DevicePlace:
             if name.startswith(("source_embedding", "target_embedding")):
-                return Place((0,))
+                return DevicePlace((0,))
             if ".lstm." in name:
-                return Place((rank_of[int(name.rpartition("_l")[2])],))
-            return Place(self.ranks_of(name))
+                return DevicePlace((rank_of[int(name.rpartition("_l")[2])],))
+            return DevicePlace(self.ranks_of(name))
 
         places = {name: place_of(name) for name, _ in model.named_parameters()}
         for name, parameter in model.named_parameters():
             if parameter is model.softmax.weight:  # tied to embeddings, which rank 0 looks up
                 tied = parameter is model.target_embedding.weight
-                places[name] = Place(tuple(sorted({*self.ranks_of("softmax"), *([0] if tied else [])})))
+                places[name] = DevicePlace(tuple(sorted({*self.ranks_of("softmax"), *([0] if tied else [])})))
         return places
 
     def ranks_of(self, name: str) -> tuple[int, ...]:
@@ -195,7 +195,7 @@ class LuongStages(Staged):
         dtype = next(self.model.parameters()).dtype
         return torch.zeros(rows, self.width, dtype=dtype, device=self.group.device)
 
-    def packed(self, batch: Batch) -> tuple[Packed, Packed]:
+    def packed(self, batch: TrainingBatch) -> tuple[Packed, Packed]:
         """The packed sources and targets of a batch."""
         assert batch.source is not None and batch.lengths is not None
         return Packed(batch.source, batch.lengths), Packed(batch.target_in, batch.mask.sum(1))

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from sgdec.models.base import Model
-from sgdec.training.data.batch import Batch, take
-from sgdec.training.parallel.group import Group
+from sgdec.training.data.batch import TrainingBatch, take
+from sgdec.training.parallel.group import ProcessGroup
 from sgdec.training.parallel.luong import LuongStages
 from sgdec.training.parallel.strategy import Loss
 from sgdec.training.parallel.wavefront import Packed
@@ -23,14 +23,14 @@ class LuongModel(LuongStages):
         "2 K [(W-1)(n+m) + (m-B if fed)] numbers forward and backward: n, m tokens, B sentences, K width, W ranks"
     )
 
-    def __init__(self, group: Group, model: Model, loss: Loss) -> None:
+    def __init__(self, group: ProcessGroup, model: Model, loss: Loss) -> None:
         self.stack_ranks, self.attention_rank = group.size - 1, group.size - 1
         super().__init__(group, model, loss)
 
     def ranks_of(self, name: str) -> tuple[int, ...]:
         return (self.attention_rank,)
 
-    def forward(self, batch: Batch) -> Tensor | None:
+    def forward(self, batch: TrainingBatch) -> Tensor | None:
         source, target = self.packed(batch)
         if self.group.rank == self.attention_rank:
             return self._answer(batch, source, target)
@@ -42,7 +42,7 @@ class LuongModel(LuongStages):
                 self.to_above(states)
         return None
 
-    def _answer(self, batch: Batch, source: Packed, target: Packed) -> Tensor:
+    def _answer(self, batch: TrainingBatch, source: Packed, target: Packed) -> Tensor:
         """The loss by equations 1 to 6, from the states that the rank below sends."""
         assert batch.lengths is not None
         values = torch.cat([self.from_below(sum(sizes)) for sizes in source.chunks(self.steps)])
@@ -56,7 +56,7 @@ class LuongModel(LuongStages):
         weights = None if batch.weights is None else target.pack(batch.weights)
         return self.nll(outputs, target.pack(batch.target_out), weights)
 
-    def expected(self, batches: Sequence[Batch]) -> dict[str, float]:
+    def expected(self, batches: Sequence[TrainingBatch]) -> dict[str, float]:
         rank, last, forward, backward = self.group.rank, self.attention_rank, 0, 0
         for batch in batches:
             sources, targets, fed = sizes_of(batch)
@@ -79,7 +79,7 @@ class LuongHybrid(LuongStages):
         "top rank's, B sentences, K width, W ranks; 2 (W-1) x parameters of attention (unless fed) and softmax"
     )
 
-    def __init__(self, group: Group, model: Model, loss: Loss) -> None:
+    def __init__(self, group: ProcessGroup, model: Model, loss: Loss) -> None:
         self.stack_ranks, self.attention_rank = group.size, group.size - 1
         super().__init__(group, model, loss)
 
@@ -88,7 +88,7 @@ class LuongHybrid(LuongStages):
             return (self.attention_rank,)
         return tuple(range(self.group.size))
 
-    def forward(self, batch: Batch) -> Tensor | None:
+    def forward(self, batch: TrainingBatch) -> Tensor | None:
         source, target = self.packed(batch)
         if self.decoder.input_feeding:
             return self._forward_fed(batch, source, target)
@@ -115,7 +115,7 @@ class LuongHybrid(LuongStages):
             if len(own[0]):
                 self.transfers.send(torch.cat([part[rows] for part, rows in zip(states, own, strict=True)]), rank)
 
-    def _answer(self, own: Batch) -> Tensor:
+    def _answer(self, own: TrainingBatch) -> Tensor:
         """The loss of this rank's sentences, by equations 1 to 6."""
         assert own.lengths is not None
         source, target = self.packed(own)
@@ -125,7 +125,7 @@ class LuongHybrid(LuongStages):
         weights = None if own.weights is None else own.weights[own.mask]
         return self.nll(outputs[own.mask], own.target_out[own.mask], weights)
 
-    def _forward_fed(self, batch: Batch, source: Packed, target: Packed) -> Tensor | None:
+    def _forward_fed(self, batch: TrainingBatch, source: Packed, target: Packed) -> Tensor | None:
         assert batch.lengths is not None
         values, starts = self.encode(source, target)
         steps, rank = self.decode_fed(target, starts), self.group.rank
@@ -150,7 +150,7 @@ class LuongHybrid(LuongStages):
         """With input feeding: the target tokens whose softmax a rank computes."""
         return slice(tokens * rank // self.group.size, tokens * (rank + 1) // self.group.size)
 
-    def expected(self, batches: Sequence[Batch]) -> dict[str, float]:
+    def expected(self, batches: Sequence[TrainingBatch]) -> dict[str, float]:
         rank, forward, backward = self.group.rank, 0, 0
         for batch in batches:
             sources, targets, fed = sizes_of(batch)
@@ -173,7 +173,7 @@ class LuongHybrid(LuongStages):
         return self.both_ways(forward, backward) | self.expected_besides(batches)
 
 
-def sizes_of(batch: Batch) -> tuple[int, int, int]:
+def sizes_of(batch: TrainingBatch) -> tuple[int, int, int]:
     """The numbers of source tokens, of target tokens, and of target tokens whose H_c is fed to the next step."""
     assert batch.lengths is not None
     targets = int(batch.mask.sum())

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sgdec.training.parallel.group import Group
+from sgdec.training.parallel.group import ProcessGroup
 
 
 @dataclass(frozen=True)
-class Place:
+class DevicePlace:
     """The placement of one parameter."""
 
     ranks: tuple[int, ...]
@@ -41,7 +41,7 @@ class Place:
         return rank in self.ranks if self.split and tensor.dim() else rank == self.ranks[0]
 
 
-def pieces(whole: Mapping[str, Tensor], places: Mapping[str, Place], rank: int) -> dict[str, Tensor]:
+def pieces(whole: Mapping[str, Tensor], places: Mapping[str, DevicePlace], rank: int) -> dict[str, Tensor]:
     """Implements `Strategy.pieces`; a tensor without a place, such as a buffer, is on every rank."""
     own = {}
     for name, tensor in whole.items():
@@ -53,7 +53,7 @@ def pieces(whole: Mapping[str, Tensor], places: Mapping[str, Place], rank: int) 
     return own
 
 
-def collect(own: Mapping[str, Tensor], places: Mapping[str, Place], group: Group) -> dict[str, Tensor]:
+def collect(own: Mapping[str, Tensor], places: Mapping[str, DevicePlace], group: ProcessGroup) -> dict[str, Tensor]:
     """Implements `Strategy.collect`."""
     mine = {
         name: tensor

@@ -25,12 +25,12 @@ from torch import Tensor, nn
 
 from sgdec.errors import UsageError
 from sgdec.models.base import Model
-from sgdec.training.data.batch import Batch
+from sgdec.training.data.batch import TrainingBatch
 from sgdec.training.data.seeds import hash_seed
 from sgdec.training.objectives.likelihood import Likelihood
 from sgdec.training.parallel import placement
-from sgdec.training.parallel.group import Group, ring
-from sgdec.training.parallel.placement import Place
+from sgdec.training.parallel.group import ProcessGroup, ring
+from sgdec.training.parallel.placement import DevicePlace
 from sgdec.training.parallel.strategy import Loss, Strategy
 from sgdec.training.parallel.transfer import ACTIVATIONS, GRADIENTS, Transfers
 
@@ -49,7 +49,7 @@ class Staged(Strategy, ABC):
     counts_everywhere = True
     """True: the loss of a batch is the sum of `forward` over all ranks. False: every rank's `forward` is the loss."""
 
-    def __init__(self, group: Group, model: Model, loss: Loss) -> None:
+    def __init__(self, group: ProcessGroup, model: Model, loss: Loss) -> None:
         super().__init__(group, model, loss)
         if not isinstance(loss, Likelihood):
             raise UsageError(
@@ -62,11 +62,11 @@ class Staged(Strategy, ABC):
         self._owned = self._make_owned()
 
     @abstractmethod
-    def place(self) -> dict[str, Place]:
+    def place(self) -> dict[str, DevicePlace]:
         """The placement of each parameter. Raises `UsageError` if the model has fewer layers than ranks."""
 
     @abstractmethod
-    def forward(self, batch: Batch) -> Tensor | None:
+    def forward(self, batch: TrainingBatch) -> Tensor | None:
         """Compute this rank's part of a batch, with `transfers`.
 
         Returns the loss or this rank's part of it (`counts_everywhere`); None if this rank computes no loss.
@@ -80,7 +80,7 @@ class Staged(Strategy, ABC):
         """A different seed for each rank, because different layers need different dropout."""
         return hash_seed(seed, self.group.rank)
 
-    def backward(self, batches: Sequence[Batch], total: Tensor) -> list[Tensor]:
+    def backward(self, batches: Sequence[TrainingBatch], total: Tensor) -> list[Tensor]:
         losses = []
         for batch in batches:
             batch = batch.to(str(self.group.device))
@@ -115,12 +115,12 @@ class Staged(Strategy, ABC):
     def collect(self, pieces: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return placement.collect(pieces, self.places, self.group)
 
-    def held_by_several(self) -> dict[str, Place]:
+    def held_by_several(self) -> dict[str, DevicePlace]:
         """The parameters that several ranks hold whole, and whose gradients are summed over them."""
         learnt = {name for name, parameter in self.model.named_parameters() if parameter.requires_grad}
         return {name: p for name, p in self.places.items() if len(p.ranks) > 1 and not p.split and name in learnt}
 
-    def expected_besides(self, batches: Sequence[Batch]) -> dict[str, float]:
+    def expected_besides(self, batches: Sequence[TrainingBatch]) -> dict[str, float]:
         """Bytes that this rank sends for sums of gradients, losses and the gradient norm, by purpose."""
         size = self._dtype().itemsize
         volumes = {

@@ -1,4 +1,4 @@
-"""How the ranks of a `Group` share the work of one update: the interface between the trainer and the parallel modes.
+"""How the ranks of a `ProcessGroup` share the work of one update: what the trainer asks of the parallel modes.
 
 Every rank reads the same text, makes the same batches in the same order, and holds the whole model with the same
 initial weights. For an update the trainer calls, on every rank and in this order, `seed`, `backward` and
@@ -24,10 +24,10 @@ import torch
 from torch import Tensor, nn
 
 from sgdec.models.base import Model
-from sgdec.training.data.batch import Batch
-from sgdec.training.parallel.group import Group
+from sgdec.training.data.batch import TrainingBatch
+from sgdec.training.parallel.group import ProcessGroup
 
-Loss = Callable[[Batch], Tensor]
+Loss = Callable[[TrainingBatch], Tensor]
 """Computes the loss of a batch on the model's device: a sum over target tokens, which an update divides by their
 number."""
 
@@ -39,7 +39,7 @@ MODES = {
 """The modes of ``--parallel``: the module of each, and its class or function with the arguments of `Strategy`."""
 
 
-def make_strategy(mode: str, group: Group, model: Model, loss: Loss) -> Strategy:
+def make_strategy(mode: str, group: ProcessGroup, model: Model, loss: Loss) -> Strategy:
     """The strategy of ``--parallel MODE``. Raises `UsageError` if it cannot use this model or number of ranks."""
     if mode == "none":
         return Strategy(group, model, loss)
@@ -54,10 +54,10 @@ class Strategy:
     formula: ClassVar[str] = "nothing is sent"
     """The formula that `expected` computes, for messages: ``2 (W-1)/W x 4 bytes x parameters``."""
 
-    def __init__(self, group: Group, model: Model, loss: Loss) -> None:
+    def __init__(self, group: ProcessGroup, model: Model, loss: Loss) -> None:
         """Called on every rank with the same model and weights. Raises `UsageError` as `make_strategy` says."""
         self.group, self.model, self.loss = group, model, loss
-        self.current: Batch | None = None
+        self.current: TrainingBatch | None = None
         """The batch that `backward` computes or failed at, to report a batch that did not fit in memory."""
 
     @property
@@ -69,7 +69,7 @@ class Strategy:
         """This rank's seed for the dropout of an update, if a single process has ``seed``."""
         return seed
 
-    def backward(self, batches: Sequence[Batch], total: Tensor) -> list[Tensor]:
+    def backward(self, batches: Sequence[TrainingBatch], total: Tensor) -> list[Tensor]:
         """Fill the empty gradients of `owned` with those of the sum of all losses, divided by ``total``.
 
         Returns each batch's share of that quotient, detached and equal on every rank. ``total``: usually the number
@@ -102,6 +102,6 @@ class Strategy:
         """
         return dict(pieces) if self.group.first else {}
 
-    def expected(self, batches: Sequence[Batch]) -> dict[str, float]:
+    def expected(self, batches: Sequence[TrainingBatch]) -> dict[str, float]:
         """The bytes that this rank sends in an update of these batches, by purpose, as predicted by `formula`."""
         return {}

@@ -30,7 +30,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
-from sgdec.training.parallel.group import Group
+from sgdec.training.parallel.group import ProcessGroup
 
 ACTIVATIONS, GRADIENTS = "activations", "activation gradients"
 """The purposes under which bytes are counted, for the two directions."""
@@ -39,7 +39,7 @@ ACTIVATIONS, GRADIENTS = "activations", "activation gradients"
 class Transfers:
     """Everything that one rank sends and receives in the forward and backward pass of a batch."""
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: ProcessGroup) -> None:
         self.group = group
         self.dtype = torch.float32
         """The type of received tensors; all ranks compute in the same type."""
@@ -147,7 +147,7 @@ class _Broadcast(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, None, None, None]:
-        group: Group = ctx.transfers.group
+        group: ProcessGroup = ctx.transfers.group
         parts = group.gather(gradients[0], ctx.root, GRADIENTS)
         return (torch.stack(parts).sum(0) if parts else None), None, None, None
 

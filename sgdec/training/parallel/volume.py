@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sgdec.training.data.batch import Batch
+from sgdec.training.data.batch import TrainingBatch
 from sgdec.training.parallel.strategy import Strategy
 
 
@@ -18,7 +18,7 @@ class Volume:
         self._expected: dict[str, float] = {}
         self._group.sent.clear()
 
-    def add(self, batches: Sequence[Batch]) -> None:
+    def add(self, batches: Sequence[TrainingBatch]) -> None:
         """Record an update of these batches."""
         self._steps += 1
         for purpose, amount in self._strategy.expected(batches).items():

@@ -14,7 +14,7 @@ from sgdec.models.base import Model
 from sgdec.text import sides
 from sgdec.text.vocabulary import StoredVocabulary, load_trained
 from sgdec.training.config import TrainConfig
-from sgdec.training.data.reading import Limits
+from sgdec.training.data.reading import LengthLimits
 from sgdec.training.data.stream import open_text
 from sgdec.training.data.text import Text, read_text
 from sgdec.training.data.weights import TOKEN_WEIGHTS, Weighting
@@ -87,7 +87,7 @@ def read_inputs(
         config.train,
         source,
         target,
-        Limits(config.max_line, config.max_ratio),
+        LengthLimits(config.max_line, config.max_ratio),
         run=Path(config.output),
         shard_tokens=config.shard_tokens,
         log=log,

@@ -22,7 +22,7 @@ Sum: TypeAlias = Annotated[float, Field(strict=True, ge=-MOST, le=MOST)]
 
 
 @dataclass
-class Progress:
+class TrainingProgress:
     """Counts and sums as plain numbers, which JSON can store."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
@@ -62,7 +62,7 @@ class Progress:
     """Steps without an update, because none of their examples fit in memory."""
 
     @classmethod
-    def read(cls, file: Path) -> Progress:
+    def read(cls, file: Path) -> TrainingProgress:
         """Raises `SgdecError` for a file that cannot be read, is damaged, or was written by another version."""
         try:
             return TypeAdapter(cls).validate_python(files.read_json(file))

@@ -18,7 +18,7 @@ LARGEST = 1e100
 """Larger numbers, and those that are not finite, are not drawn: the scales of matplotlib overflow."""
 
 
-class Report:
+class TrainingReport:
     """The log of one run. A row has a ``step`` and other numbers; the row of a validation has a ``perplexity``."""
 
     def __init__(self, run: Path, *, step: int = 0) -> None:
@@ -54,7 +54,7 @@ class Report:
         draw_curve(self.rows, self.run / CURVE)
 
 
-class Silence(Report):
+class Silence(TrainingReport):
     """The report of a rank that writes no logs."""
 
     def __init__(self) -> None:

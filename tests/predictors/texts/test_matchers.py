@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sgdec_predictors.texts.grammars import DIRECTIVES, Grammar
-from sgdec_predictors.texts.matchers import BYTES, FIRST_BYTE, Language, Prefix, Tokens
+from sgdec_predictors.texts.matchers import BYTES, FIRST_BYTE, Language, MatchedPrefix, Tokens
 
 from sgdec.context import EOS
 from sgdec.errors import SgdecError
@@ -56,7 +56,7 @@ def language(kind: str, lark: str) -> Language:
     return Language(tokens_of(kind), Grammar(lark + DIRECTIVES, "g.lark", of_schema=False))
 
 
-def allowed(prefix: Prefix) -> set[int]:
+def allowed(prefix: MatchedPrefix) -> set[int]:
     mask = prefix.mask()
     if mask is None:
         return set()
@@ -174,7 +174,7 @@ def test_the_longest_lexeme_counts() -> None:
     assert EOS in allowed(walk(language("char", 'start: "a" "b" | "ab" "é"').empty, "abé"))
 
 
-def walk(prefix: Prefix, text: str) -> Prefix:
+def walk(prefix: MatchedPrefix, text: str) -> MatchedPrefix:
     for token in vocabulary("char").encode(text)[1:]:  # without the blank before the first word
         prefix = prefix.then(token)
     return prefix

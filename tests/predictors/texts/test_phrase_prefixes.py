@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sgdec_predictors.texts.characters import is_word
 from sgdec_predictors.texts.phrase_matcher import Matcher, Pattern
-from sgdec_predictors.texts.phrase_prefixes import Prefixes
+from sgdec_predictors.texts.phrase_prefixes import PhrasePrefixes
 from sgdec_predictors.texts.phrase_tokens import least_bytes
 
 WORDS = st.text("ab é", min_size=1, max_size=5)
@@ -16,7 +16,7 @@ WORDS = st.text("ab é", min_size=1, max_size=5)
 
 @given(st.lists(WORDS, min_size=1, max_size=5), st.text("ab é", max_size=12), st.booleans())
 def test_a_node_is_all_beginnings_with_which_a_text_ends(texts: list[str], read: str, whole_words: bool) -> None:
-    tree = Prefixes(texts, whole_words)
+    tree = PhrasePrefixes(texts, whole_words)
     beginnings = {text[:size] for text in texts for size in range(1, len(text) + 1)}
     node = 0
     for end, char in enumerate(read, 1):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from sgdec.context import EOS
 from sgdec.tasks.diagnosis.agreement import agreement
-from sgdec.tasks.diagnosis.following import NO_TOKEN, Path, Step
+from sgdec.tasks.diagnosis.following import NO_TOKEN, FollowedPath, FollowedStep
 
 
-def path(*best: int) -> Path:
-    return Path(tuple(Step(token, 0.5, 0.1) for token in best), None)
+def path(*best: int) -> FollowedPath:
+    return FollowedPath(tuple(FollowedStep(token, 0.5, 0.1) for token in best), None)
 
 
 def test_only_steps_with_one_best_token_each_count() -> None:

@@ -11,7 +11,7 @@ import sgdec
 from sgdec.protocol import Candidates, Predictor, Scores, Source
 from sgdec.tasks.diagnosis.calibration import reliability
 from sgdec.tasks.diagnosis.cases import Case
-from sgdec.tasks.diagnosis.proving import Budget
+from sgdec.tasks.diagnosis.proving import ProofBudget
 from sgdec.tasks.diagnosis.run import ALL, diagnose
 
 pairs = st.lists(st.tuples(st.floats(1e-9, 1.0), st.booleans()), max_size=40)
@@ -72,7 +72,7 @@ def test_a_model_is_calibrated_for_its_own_samples_and_not_when_it_is_sharpened(
     drawn = [found.best.tokens for found in sampler.decode([[3]] * 500)]
     run = sgdec.load({"m": model}, "greedy", vocab_size=model.V, m={"weight": 3.0})
     cases = [Case(Source(number, (3,), max_length=longest), tokens, "") for number, tokens in enumerate(drawn, 1)]
-    found = diagnose(run, cases, Budget("none")).calibration
+    found = diagnose(run, cases, ProofBudget("none")).calibration
     sharp, alone = found[ALL], found["m"]
     assert sharp.steps == alone.steps == sum(len(tokens) + 1 for tokens in drawn)
     assert None not in (sharp.error, alone.error, sharp.confidence, sharp.accuracy)

@@ -14,7 +14,7 @@ from sgdec.errors import UsageError
 from sgdec.protocol import Source
 from sgdec.tasks.diagnosis.cases import Case
 from sgdec.tasks.diagnosis.curve import beam_curve, oracle, with_size
-from sgdec.tasks.diagnosis.proving import Budget
+from sgdec.tasks.diagnosis.proving import ProofBudget
 from sgdec.tasks.diagnosis.run import diagnose
 from sgdec.testing import Table
 
@@ -49,7 +49,7 @@ def test_the_points_are_those_of_separate_runs() -> None:
     from sacrebleu.metrics.chrf import CHRF
 
     run, given = load(2), cases(REFERENCES)
-    diagnosis = diagnose(run, given, Budget("dfs", 0))
+    diagnosis = diagnose(run, given, ProofBudget("dfs", 0))
     optima = [each.optimum.rank_score for each in diagnosis.sentences if each.optimum is not None]
     texts = [case.reference_text for case in given]
     for point, size in zip(beam_curve(run, given, diagnosis, [8, 1, 2, 2]), SIZES, strict=True):
@@ -69,7 +69,7 @@ def test_the_points_are_those_of_separate_runs() -> None:
 def test_another_size_can_show_a_search_error() -> None:
     run = load(1)
     given = cases([found.best.tokens for found in run.decode([(3,) * number for number in (1, 2, 3)])])
-    diagnosis = diagnose(run, given, Budget("none"))
+    diagnosis = diagnose(run, given, ProofBudget("none"))
     assert {each.search.error for each in diagnosis.sentences} == {"unknown"}
     narrow, wide = beam_curve(run, given, diagnosis, [1, 50])
     assert narrow.search_errors > wide.search_errors == 0
@@ -80,7 +80,7 @@ def test_the_oracle_is_the_best_of_each_list_by_chrf() -> None:
     from sacrebleu.metrics.chrf import CHRF
 
     run, given = load(8, nbest=5), cases(REFERENCES)
-    found = oracle(run, given, diagnose(run, given, Budget("none")))
+    found = oracle(run, given, diagnose(run, given, ProofBudget("none")))
     lists = [
         [" ".join(map(str, each.tokens)) for each in result.hypotheses]
         for result in run.decode([case.source.tokens for case in given])

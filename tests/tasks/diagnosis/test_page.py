@@ -14,7 +14,7 @@ from sgdec.tasks.diagnosis.page import page
 from sgdec.tasks.diagnosis.report import Report
 from sgdec.tasks.diagnosis.run import diagnose
 from sgdec.tasks.diagnosis.summary import summarise
-from sgdec.tasks.diagnosis.verdicts import Known
+from sgdec.tasks.diagnosis.verdicts import KnownOutput
 from tests.helpers.web_pages import Page, needs_browser, run_in_browser
 
 pytest.importorskip("matplotlib")
@@ -29,7 +29,7 @@ def report(text: str) -> Report:
     sentences = []
     for each in found.sentences:
         assert each.output is not None
-        search = replace(each.search, error="witnessed", better=Known(text, each.output, text))
+        search = replace(each.search, error="witnessed", better=KnownOutput(text, each.output, text))
         sentences.append(replace(each, output_text=text, search=search, problems=(text,)))
     diagnosis = replace(found, sentences=tuple(sentences))
     return Report(diagnosis, summarise(diagnosis))

@@ -15,7 +15,7 @@ from sgdec.protocol import Candidates, Source
 from sgdec.ranking import Ranking
 from sgdec.tasks.diagnosis import run as running
 from sgdec.tasks.diagnosis.cases import Case
-from sgdec.tasks.diagnosis.proving import Budget, bound_at_the_root
+from sgdec.tasks.diagnosis.proving import ProofBudget, bound_at_the_root
 from sgdec.tasks.diagnosis.run import diagnose
 from sgdec.tasks.diagnosis.summary import summarise
 from sgdec.tasks.diagnosis.tables import tables
@@ -54,11 +54,11 @@ def test_the_bound_at_the_root_of_a_lattice_is_its_best_path() -> None:
 
 def test_a_search_that_found_nothing_leaves_the_bound_at_the_root() -> None:
     """Uniform-cost search of one expansion finds no hypothesis; the greedy output is 0.2 below the best path."""
-    (sentence,) = diagnose(load("greedy"), [CASE], Budget("astar", 1)).sentences
+    (sentence,) = diagnose(load("greedy"), [CASE], ProofBudget("astar", 1)).sentences
     assert sentence.output is not None
     optimum = next(iter(load("astar").decode([[3]]))).best.rank_score
     assert sentence.search.gap == pytest.approx(max(optimum - sentence.output.rank_score, 0.0), abs=1e-9)
-    (unproven,) = diagnose(load("greedy"), [CASE], Budget("none")).sentences
+    (unproven,) = diagnose(load("greedy"), [CASE], ProofBudget("none")).sentences
     assert unproven.search.gap == math.inf or unproven.search.error == "witnessed"
 
 
@@ -69,12 +69,12 @@ def test_an_output_that_its_decoder_has_proven_is_not_searched_again(
     asked: list[Source] = []
     before = running.prove
 
-    def prove(run: Any, sources: Any, budget: Budget) -> Any:
+    def prove(run: Any, sources: Any, budget: ProofBudget) -> Any:
         asked.extend(sources)
         return before(run, asked, budget)
 
     monkeypatch.setattr(running, "prove", prove)
-    (sentence,) = diagnose(load(decoder), [CASE], Budget("dfs", 0)).sentences
+    (sentence,) = diagnose(load(decoder), [CASE], ProofBudget("dfs", 0)).sentences
     assert len(asked) == searched and sentence.search.error in ("none", "proven")
 
 
@@ -98,7 +98,7 @@ def test_the_gap_of_a_proven_sentence_has_no_rounding_of_scores(decoder: Any, er
     """Six outputs are scored together, three sentences searched together."""
     run = sgdec.load({"a": Batched()}, decoder, vocab_size=5)
     cases = [Case(Source(n, (3,), max_length=3), (3,), "") for n in (1, 2, 3)]
-    found = diagnose(run, cases, Budget("astar", 0))
+    found = diagnose(run, cases, ProofBudget("astar", 0))
     assert [each.search.error for each in found.sentences] == [error] * 3
     for each in found.sentences:
         assert each.search.gap == each.search.by and (each.search.gap == 0) == (error == "none")

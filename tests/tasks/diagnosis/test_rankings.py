@@ -8,7 +8,7 @@ from sgdec_decoders.beam import BeamDecoder
 import sgdec
 from sgdec.ranking import Ranking, is_better
 from sgdec.tasks.diagnosis.cases import Case
-from sgdec.tasks.diagnosis.proving import Budget
+from sgdec.tasks.diagnosis.proving import ProofBudget
 from sgdec.tasks.diagnosis.run import diagnose
 from sgdec.tasks.diagnosis.scored import COVERAGE, Decision, Scored, decision
 from sgdec.tasks.diagnosis.verdicts import Judge, ModelVerdict
@@ -37,7 +37,7 @@ def test_contributions_include_the_coverage_penalty(seed: int) -> None:
         )
         reference = sorted(totals)[len(totals) // 2] if totals else ()
         cases.append(Case(source, reference, ""))
-    for sentence, rank in zip(diagnose(run, cases, Budget("astar", 0)).sentences, ranks, strict=True):
+    for sentence, rank in zip(diagnose(run, cases, ProofBudget("astar", 0)).sentences, ranks, strict=True):
         for scored in (sentence.output, sentence.reference, sentence.optimum):
             assert scored is None or scored.rank_score == pytest.approx(rank[scored.tokens], abs=1e-6)
         if sentence.output is not None:

@@ -13,7 +13,7 @@ from sgdec import Predictor, Scores
 from sgdec.protocol import Candidates, Source
 from sgdec.tasks.diagnosis.cases import Case
 from sgdec.tasks.diagnosis.findings import findings
-from sgdec.tasks.diagnosis.proving import Budget
+from sgdec.tasks.diagnosis.proving import ProofBudget
 from sgdec.tasks.diagnosis.run import Diagnosis, diagnose
 from sgdec.tasks.diagnosis.stopping import options_of
 from sgdec.tasks.diagnosis.summary import summarise
@@ -69,7 +69,7 @@ class Boundless(Predictor):
 @pytest.mark.parametrize(("limit", "other"), [(9, "length"), (None, None)])
 def test_a_run_in_which_no_other_rule_works_has_the_caveat(limit: int | None, other: str | None) -> None:
     run = sgdec.load({"boundless": Boundless()}, "beam", vocab_size=5, max_length=limit)
-    found = diagnose(run, [Case(Source(1, (3,), max_length=limit), (3,), "")], Budget("none"))
+    found = diagnose(run, [Case(Source(1, (3,), max_length=limit), (3,), "")], ProofBudget("none"))
     assert found.stopping.other == other
     said = [line for line in findings(summarise(found)) if line.startswith("beam: with stop best the search can")]
     assert len(said) == (other is None)

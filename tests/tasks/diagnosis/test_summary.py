@@ -8,16 +8,16 @@ import sgdec
 from sgdec.protocol import Source
 from sgdec.tasks.diagnosis.cases import Case
 from sgdec.tasks.diagnosis.findings import findings
-from sgdec.tasks.diagnosis.proving import Budget
+from sgdec.tasks.diagnosis.proving import ProofBudget
 from sgdec.tasks.diagnosis.run import Diagnosis, diagnose
 from sgdec.tasks.diagnosis.summary import summarise
 
 
-def words(weight: float, decoder: str = "greedy", limit: int = 3, budget: Budget | None = None) -> Diagnosis:
+def words(weight: float, decoder: str = "greedy", limit: int = 3, budget: ProofBudget | None = None) -> Diagnosis:
     """Each word costs ``weight``; references have 0 to 4 words."""
     run = sgdec.load("wc", decoder, vocab_size=6, wc={"weight": weight})
     cases = [Case(Source(n + 1, (3,), max_length=limit), (4,) * n, "") for n in range(5)]
-    return diagnose(run, cases, budget or Budget())
+    return diagnose(run, cases, budget or ProofBudget())
 
 
 def test_a_cost_of_words_makes_the_empty_output_the_best_one() -> None:
@@ -51,7 +51,7 @@ def test_a_single_reference_that_cannot_be_found_stands_out() -> None:
 
 
 def test_findings_say_which_weights_and_budgets_are_meant() -> None:
-    found = replace(summarise(words(1.0, budget=Budget("none"))), sentences=4)
+    found = replace(summarise(words(1.0, budget=ProofBudget("none"))), sentences=4)
     found = replace(found, deciders=(found.deciders[0], found.deciders[0]._replace(name="other", model_errors=0)))
     assert "wc (weight 1) decides 4 of 4 model errors; another weight of the same sign turns 0 of them." in findings(
         found
@@ -77,8 +77,8 @@ def test_model_errors_stand_out_if_no_predictor_decides_most_of_them() -> None:
 
 def test_an_empty_output_that_ranks_higher_is_counted() -> None:
     """Samples have words, and each costs 1."""
-    found = summarise(words(1.0, "sample", budget=Budget("none")))
-    drawn = [each for each in words(1.0, "sample", budget=Budget("none")).sentences if each.output]
+    found = summarise(words(1.0, "sample", budget=ProofBudget("none")))
+    drawn = [each for each in words(1.0, "sample", budget=ProofBudget("none")).sentences if each.output]
     longer = sum(bool(each.output and each.output.tokens) for each in drawn)
     assert longer and found.empty == (5 - longer, longer, 0, 0, 0)
     assert found.witnessed.sentences == longer
@@ -100,4 +100,6 @@ def test_a_dictionary_of_a_summary_is_plain() -> None:
     row = json.loads(json.dumps(found.to_dict()))
     assert row["empty"]["optima"] == 5 and row["deciders"][0]["name"] == "wc"
     assert row["calibration"]["wc"]["steps"] == found.calibration["wc"].steps
-    assert json.loads(json.dumps(words(1.0, budget=Budget("none")).sentences[1].to_dict()))["search"]["gap"] is None
+    assert (
+        json.loads(json.dumps(words(1.0, budget=ProofBudget("none")).sentences[1].to_dict()))["search"]["gap"] is None
+    )

@@ -21,9 +21,9 @@ from sgdec.protocol import BatchPredictor, Source
 from sgdec.ranking import Ranking, is_better
 from sgdec.search.constellation import Constellation
 from sgdec.tasks.diagnosis.cases import Case
-from sgdec.tasks.diagnosis.proving import Budget
+from sgdec.tasks.diagnosis.proving import ProofBudget
 from sgdec.tasks.diagnosis.run import diagnose
-from sgdec.tasks.diagnosis.verdicts import Sentence
+from sgdec.tasks.diagnosis.verdicts import JudgedSentence
 from sgdec.testing import TinySpace, enumerate_space
 from sgdec.testing.enumeration import followers
 from tests.helpers.breadth import examples
@@ -77,13 +77,13 @@ decoders = st.one_of(
     st.builds(SampleDecoder),
 )
 outputs = st.lists(st.sampled_from([0, 1, 3]), max_size=4).map(tuple)
-budgets = st.builds(Budget, st.sampled_from(["dfs", "astar"]), st.sampled_from([0, 1, 3]))
+budgets = st.builds(ProofBudget, st.sampled_from(["dfs", "astar"]), st.sampled_from([0, 1, 3]))
 
 
 @st.composite
-def diagnosed(draw: st.DrawFn) -> tuple[TinySpace, Decoder, Budget, Sentence, Tokens, list[Tokens]]:
+def diagnosed(draw: st.DrawFn) -> tuple[TinySpace, Decoder, ProofBudget, JudgedSentence, Tokens, list[Tokens]]:
     space, decoder = draw(random_spaces()), draw(decoders)
-    budget = draw(budgets | st.just(Budget("none")))
+    budget = draw(budgets | st.just(ProofBudget("none")))
     inside = st.sampled_from(sorted(hypotheses(space, decoder.ranking)) or [()])
     reference = draw(outputs | inside)
     witnesses = draw(st.lists(outputs | inside, max_size=2))

@@ -14,7 +14,7 @@ import torch
 from sgdec.context import EOS, UNK
 from sgdec.errors import UsageError
 from sgdec.models.hard_attention import HardAttention
-from sgdec.training.data.batch import Batch, pad, pad_targets
+from sgdec.training.data.batch import TrainingBatch, pad, pad_targets
 from sgdec.training.data.noise import NoiseKind, SourceNoise, uniform
 from sgdec.training.preparing import prepare
 from tests.helpers.training_case import PAIRS, make_config
@@ -24,13 +24,13 @@ pytestmark = pytest.mark.slow
 KINDS: list[NoiseKind] = ["unknown", "deletion"]
 
 
-def make_batch(lines: int, seed: int = 1) -> Batch:
+def make_batch(lines: int, seed: int = 1) -> TrainingBatch:
     generator = np.random.default_rng(seed)
     sides = [[generator.integers(3, 50, generator.integers(1, 20)).tolist() for _ in range(lines)] for _ in range(2)]
-    return Batch(*pad(sides[0]), *pad_targets(sides[1]), list(range(1, lines + 1)))
+    return TrainingBatch(*pad(sides[0]), *pad_targets(sides[1]), list(range(1, lines + 1)))
 
 
-def sources(batch: Batch) -> list[list[int]]:
+def sources(batch: TrainingBatch) -> list[list[int]]:
     assert batch.source is not None and batch.lengths is not None
     return [row[:length].tolist() for row, length in zip(batch.source, batch.lengths.tolist(), strict=True)]
 
@@ -138,10 +138,10 @@ def test_held_out_text_has_no_noise_and_edits_are_those_of_the_clean_source(tmp_
     for path in config.train:
         Path(path).write_text("".join(f"{source}\n" for source, _ in PAIRS))
     trainer = prepare(config, quiet=True)
-    seen: list[Batch] = []
+    seen: list[TrainingBatch] = []
     update = trainer.updater.update
 
-    def watch(batches: list[Batch], step: int, rate: float) -> tuple[float, float]:
+    def watch(batches: list[TrainingBatch], step: int, rate: float) -> tuple[float, float]:
         seen.extend(batches)
         return update(batches, step, rate)
 

@@ -20,7 +20,7 @@ from sgdec.errors import SgdecError, UsageError
 from sgdec.text.sentencepiece import SentencePieceVocabulary, train_vocabulary
 from sgdec.training import train
 from sgdec.training.data import dealing, stream
-from sgdec.training.data.reading import Limits
+from sgdec.training.data.reading import LengthLimits
 from sgdec.training.data.shards import ShardedText
 from sgdec.training.data.stream import open_text
 from sgdec.training.data.text import MonolingualText, ParallelText, Text, TextInMemory, read_text
@@ -30,7 +30,7 @@ from tests.helpers.training_case import losses, make_config
 
 pytestmark = pytest.mark.slow
 
-LIMITS = Limits(40, 8.0)
+LIMITS = LengthLimits(40, 8.0)
 
 
 @pytest.fixture(scope="module")

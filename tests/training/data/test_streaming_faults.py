@@ -21,8 +21,8 @@ from sgdec.checkpoints import files
 from sgdec.errors import SgdecError, UsageError
 from sgdec.text.sentencepiece import SentencePieceVocabulary, train_vocabulary
 from sgdec.training.data import shards, stream
-from sgdec.training.data.budget import Budget, Tokens, cut
-from sgdec.training.data.reading import Limits
+from sgdec.training.data.budget import BatchBudget, TokenCounts, cut
+from sgdec.training.data.reading import LengthLimits
 from sgdec.training.data.shards import ShardedText
 from sgdec.training.data.stream import open_text
 from sgdec.training.data.workspace import Workspace
@@ -51,7 +51,7 @@ def opened(folder: Path, vocabulary: Any, shard_tokens: int = 2000) -> ShardedTe
         [str(folder / "s"), str(folder / "t")],
         vocabulary,
         vocabulary,
-        Limits(400),
+        LengthLimits(400),
         run=folder / "run",
         shard_tokens=shard_tokens,
         log=LOG,
@@ -301,12 +301,16 @@ def test_what_a_death_left_is_removed_although_nothing_is_prepared(
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["text"]
 
 
-BUDGETS = [Tokens(300), Workspace(2.0e5, 100.0, (10.0, 3.5, 0.1, 0.2, 0.3)), Workspace(2.0e5, 100.0, (9.0,) * 5, 2)]
+BUDGETS = [
+    TokenCounts(300),
+    Workspace(2.0e5, 100.0, (10.0, 3.5, 0.1, 0.2, 0.3)),
+    Workspace(2.0e5, 100.0, (9.0,) * 5, 2),
+]
 
 
 @pytest.mark.parametrize("budget", BUDGETS)
 def test_batches_are_counted_once(
-    tmp_path: Path, vocabulary: SentencePieceVocabulary, monkeypatch: pytest.MonkeyPatch, budget: Budget
+    tmp_path: Path, vocabulary: SentencePieceVocabulary, monkeypatch: pytest.MonkeyPatch, budget: BatchBudget
 ) -> None:
     write_pairs(tmp_path, [length % 9 + 1 for length in range(400)])
     text = opened(tmp_path, vocabulary)
@@ -337,17 +341,17 @@ def test_counts_of_another_budget_or_text_are_not_taken(tmp_path: Path, vocabula
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"text": 1}'])
 def test_damaged_counts_are_made_anew(tmp_path: Path, vocabulary: SentencePieceVocabulary, damage: str) -> None:
     write_pairs(tmp_path, [5] * 400)
-    expected = opened(tmp_path, vocabulary).counts(Tokens(300)).tolist()
+    expected = opened(tmp_path, vocabulary).counts(TokenCounts(300)).tolist()
     file = tmp_path / "run" / "text" / shards.COUNTS
     good = file.read_text()
     file.write_text(damage)
-    assert opened(tmp_path, vocabulary).counts(Tokens(300)).tolist() == expected
+    assert opened(tmp_path, vocabulary).counts(TokenCounts(300)).tolist() == expected
     assert file.read_text() == good
 
 
 def test_counts_that_do_not_fit_the_batches_are_an_error(tmp_path: Path, vocabulary: SentencePieceVocabulary) -> None:
     write_pairs(tmp_path, [5] * 400)
-    opened(tmp_path, vocabulary).counts(Tokens(300))
+    opened(tmp_path, vocabulary).counts(TokenCounts(300))
     file = tmp_path / "run" / "text" / shards.COUNTS
     stored = files.read_json(file)
     files.write_json(file, {**stored, "batches": [count + 1 for count in stored["batches"]]})
@@ -365,7 +369,7 @@ def test_counting_needs_no_room_on_the_disk(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(files, "write_json", full)
-    assert text.counts(Tokens(300)).sum() == len(text.batches(300))
+    assert text.counts(TokenCounts(300)).sum() == len(text.batches(300))
     assert not list(text.folder.glob(f"*{shards.COUNTS}*"))
 
 

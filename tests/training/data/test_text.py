@@ -9,7 +9,7 @@ import pytest
 from sgdec.context import BOS, EOS
 from sgdec.errors import SgdecError
 from sgdec.text.sentencepiece import SentencePieceVocabulary, train_vocabulary
-from sgdec.training.data.reading import Limits
+from sgdec.training.data.reading import LengthLimits
 from sgdec.training.data.text import ParallelText
 
 LINES = [" ".join(["ab", "cd", "e"][: n % 3 + 1] * (n % 5 + 1)) for n in range(100)]
@@ -25,7 +25,7 @@ def read(
     vocabulary: SentencePieceVocabulary,
     source: list[str],
     target: list[str],
-    limits: Limits | None = None,
+    limits: LengthLimits | None = None,
 ):  # type: ignore[no-untyped-def]
     paths = str(folder / "s"), str(folder / "t")
     for path, lines in zip(paths, (source, target), strict=True):
@@ -76,7 +76,7 @@ def test_a_batch_is_its_pairs_between_the_sentence_marks(tmp_path: Path, vocabul
 def test_pairs_with_an_empty_or_overlong_side_are_left_out_and_counted(
     tmp_path: Path, vocabulary: SentencePieceVocabulary
 ) -> None:
-    data = read(tmp_path, vocabulary, ["ab", "", "ab", "ab"], ["ab", "ab", "  ", "ab " * 9], Limits(10))
+    data = read(tmp_path, vocabulary, ["ab", "", "ab", "ab"], ["ab", "ab", "  ", "ab " * 9], LengthLimits(10))
     assert (data.lines, data.left_out) == ([1], {"empty": 2, "too long": 1})
 
 
@@ -86,4 +86,4 @@ def test_unequal_files_say_their_lengths(tmp_path: Path, vocabulary: SentencePie
     with pytest.raises(SgdecError, match=r"no pair is left of 2: 2 empty\."):
         read(tmp_path, vocabulary, ["ab", ""], ["", "ab"])
     with pytest.raises(SgdecError, match=r"no pair is left of 2: 1 too long, 1 empty\. .*--max-line"):
-        read(tmp_path, vocabulary, ["ab", ""], ["ab", "ab"], Limits(1))
+        read(tmp_path, vocabulary, ["ab", ""], ["ab", "ab"], LengthLimits(1))

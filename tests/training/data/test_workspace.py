@@ -18,7 +18,7 @@ from torch import Tensor
 from sgdec.checkpoints import layout
 from sgdec.errors import SgdecError, UsageError
 from sgdec.training import validation
-from sgdec.training.data.budget import Tokens
+from sgdec.training.data.budget import TokenCounts
 from sgdec.training.data.workspace import Workspace, features, measure_workspace, peak_bytes
 from sgdec.training.log import QUIET
 from sgdec.training.preparing import prepare
@@ -164,5 +164,5 @@ def test_too_little_memory_is_one_line(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_tokens_count_the_longer_side_with_padding() -> None:
     lengths: npt.NDArray[np.int64] = random_text(2).lengths()
-    budget = Tokens(512)
+    budget = TokenCounts(512)
     assert budget.cost(7, lengths[3].tolist()) == 7 * (lengths[3].max() + 1)

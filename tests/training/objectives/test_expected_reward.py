@@ -28,7 +28,7 @@ from sgdec.models.transformer import Transformer
 from sgdec.text.gleu import gleu
 from sgdec.training import train, validation
 from sgdec.training.config import TrainConfig
-from sgdec.training.data.batch import STAND_IN, Batch, pad, pad_targets, take
+from sgdec.training.data.batch import STAND_IN, TrainingBatch, pad, pad_targets, take
 from sgdec.training.objectives.expected_reward import ExpectedReward, as_batch, draw, gleu_rewards, sampled_loss
 from sgdec.training.preparing import prepare
 from tests.helpers.training_case import make_config
@@ -54,10 +54,10 @@ def make_model(cls: type[Seq2Seq] = GNMT, **options: Any) -> Seq2Seq:
     return model
 
 
-def pairs(count: int, *, first: int = 1) -> Batch:
+def pairs(count: int, *, first: int = 1) -> TrainingBatch:
     """The same pair on ``count`` lines."""
     source, lengths = pad([SOURCE] * count)
-    return Batch(source, lengths, *pad_targets([REFERENCE] * count), list(range(first, first + count)))
+    return TrainingBatch(source, lengths, *pad_targets([REFERENCE] * count), list(range(first, first + count)))
 
 
 def settings(**given: Any) -> TrainConfig:
@@ -141,13 +141,13 @@ def test_outputs_are_drawn_with_their_probabilities(cls: type[Seq2Seq]) -> None:
 def test_what_is_drawn_for_a_pair_depends_on_seed_update_and_line_alone() -> None:
     model = make_model().eval()
     source, lengths = pad([[3], [4, 3, 3], [4, 4]])
-    batch = Batch(source, lengths, *pad_targets([REFERENCE] * 3), [7, 9, 4])
+    batch = TrainingBatch(source, lengths, *pad_targets([REFERENCE] * 3), [7, 9, 4])
     together = draw(model, batch, 6, seed=1, step=5)
     assert all(
         len(output) <= 2 * length for of_one, length in zip(together, (1, 3, 2), strict=True) for output in of_one
     )
     for n, tokens in enumerate([[3], [4, 3, 3], [4, 4]]):
-        alone = Batch(*pad([tokens]), *pad_targets([REFERENCE]), [batch.lines[n]])
+        alone = TrainingBatch(*pad([tokens]), *pad_targets([REFERENCE]), [batch.lines[n]])
         assert draw(model, alone, 6, seed=1, step=5) == [together[n]]
         assert draw(model, alone, 6, seed=2, step=5) != [together[n]]
         assert draw(model, alone, 6, seed=1, step=6) != [together[n]]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sgdec.checkpoints.files import load_tensors
-from sgdec.training.parallel.group import Group
+from sgdec.training.parallel.group import ProcessGroup
 from sgdec.training.preparing import prepare
 from tests.helpers.parallel_data_checks import VOCABULARY, WORKSPACE_MIB, equality, random_batch, run_checks
 from tests.helpers.parallel_data_checks import take as taken
@@ -119,7 +119,7 @@ def test_batches_are_filled_to_the_memory_of_each_rank(ranks: Ranks) -> None:
 
 
 def test_a_world_of_one_needs_no_process_group() -> None:
-    assert equality(Group(), "fp64") == {"losses": 0.0, "gradients": 0.0, "weights": 0.0}
+    assert equality(ProcessGroup(), "fp64") == {"losses": 0.0, "gradients": 0.0, "weights": 0.0}
 
 
 def test_a_share_of_a_batch_has_no_more_padding_than_it_needs() -> None:

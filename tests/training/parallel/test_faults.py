@@ -20,7 +20,7 @@ from sgdec.models.gnmt import GNMT
 from sgdec.plugins.host import Host
 from sgdec.plugins.options import describe
 from sgdec.training.config import TrainConfig
-from sgdec.training.parallel.group import Group
+from sgdec.training.parallel.group import ProcessGroup
 from sgdec.training.parallel.launch import joined
 from sgdec.training.preparing import prepare
 from tests.helpers.ranks import forking, on_ranks
@@ -89,7 +89,7 @@ def settings(folder: Path, output: str, **given: Any) -> TrainConfig:
     return make_config(folder, output, parallel="data", save_every=4, bleu=0, validate_every=20, **given)
 
 
-def train_on_ranks(group: Group, config: TrainConfig) -> None:
+def train_on_ranks(group: ProcessGroup, config: TrainConfig) -> None:
     """The same without torchrun, and without a fault."""
     prepare(config, quiet=True, group=group).run()
 

@@ -19,7 +19,7 @@ from sgdec.errors import UsageError
 from sgdec.models.luong import Luong
 from sgdec.training.device import trains_in_bf16
 from sgdec.training.objectives.likelihood import Likelihood
-from sgdec.training.parallel.group import Group, ring
+from sgdec.training.parallel.group import ProcessGroup, ring
 from sgdec.training.parallel.partitioned import partitioned_nll
 from sgdec.training.parallel.staged import Staged
 from sgdec.training.parallel.strategy import Strategy, make_strategy
@@ -126,7 +126,7 @@ def test_ranks_own_parts_that_make_up_the_whole() -> None:
     for case in CASES.values():
         counts: dict[str, int] = {}
         for rank in range(4):
-            strategy = make_updater(case, Group(rank, 4)).strategy
+            strategy = make_updater(case, ProcessGroup(rank, 4)).strategy
             for name, parameter in strategy.owned.items():
                 counts[name] = counts.get(name, 0) + parameter.numel()
         whole = {name: parameter.numel() for name, parameter in make_updater(case, None).model.named_parameters()}
@@ -140,7 +140,7 @@ def test_ranks_own_parts_that_make_up_the_whole() -> None:
 def test_a_rank_hands_each_chunk_on_before_it_takes_the_next(model: str, layers: int) -> None:
     """So that all ranks are at work at once: a wavefront."""
     case = Case("model", model, {"layers": layers}, chunk=2)
-    stages, batch = cast(Staged, make_updater(case, Group(1, 4)).strategy), batches_of(case, 1)[0]
+    stages, batch = cast(Staged, make_updater(case, ProcessGroup(1, 4)).strategy), batches_of(case, 1)[0]
     events: list[str] = []
 
     def receive(shape: Sequence[int], source: int) -> Tensor:
@@ -163,14 +163,14 @@ def test_a_rank_hands_each_chunk_on_before_it_takes_the_next(model: str, layers:
 def test_a_softmax_in_one_part_is_pytorchs(smoothing: float) -> None:
     """Also for logits whose exponentials are out of range. (In several parts: in all runs of gnmt above.)"""
     logits, targets = torch.randn(5, 9, dtype=torch.float64) * 500, torch.tensor([0, 8, 3, 3, 1])
-    ours = partitioned_nll(logits, targets, slice(0, 9), 9, Transfers(Group()), smoothing)
+    ours = partitioned_nll(logits, targets, slice(0, 9), 9, Transfers(ProcessGroup()), smoothing)
     theirs = F.cross_entropy(logits, targets, reduction="none", label_smoothing=smoothing)
     torch.testing.assert_close(ours, theirs)
 
 
 def strategy(mode: str, family: str, size: int, **options: Any) -> Strategy:
     model = make(family, **options)
-    return make_strategy(mode, Group(0, size), model, Likelihood(model, 0.0, "cpu", "fp64"))
+    return make_strategy(mode, ProcessGroup(0, size), model, Likelihood(model, 0.0, "cpu", "fp64"))
 
 
 @pytest.mark.parametrize(
@@ -197,4 +197,4 @@ def test_what_cannot_be_spread_is_refused_in_one_line(
 def test_another_objective_is_refused() -> None:
     model = cast(Luong, make("luong"))
     with pytest.raises(UsageError, match="only be trained with maximum likelihood"):
-        make_strategy("model", Group(0, 2), model, lambda batch: torch.zeros(()))
+        make_strategy("model", ProcessGroup(0, 2), model, lambda batch: torch.zeros(()))
