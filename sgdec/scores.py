@@ -49,6 +49,8 @@ class Scores:
 
     values: Array | None = None
     """The matrix of dense scores; None for the other kinds."""
+    width: int | None = None
+    """The number of columns of a matrix, of scores or of marks; None if there is none."""
 
     def __new__(cls, values: Array | None = None, rows: Sequence[SparseRow] | None = None) -> Scores:
         """``Scores(values=matrix)`` is a `DenseScores`, ``Scores(rows=rows)`` a `SparseScores`."""
@@ -57,11 +59,6 @@ class Scores:
         if (values is None) == (rows is None):
             raise ValueError("Scores are either dense (values) or sparse (rows)")
         return object.__new__(SparseScores if values is None else DenseScores)
-
-    @property
-    def width(self) -> int | None:
-        """The number of columns of a matrix, of scores or of marks; None if there is none."""
-        return None
 
     @property
     def rows(self) -> list[SparseRow]:
@@ -245,10 +242,8 @@ class Addable(Scores):
     no other sum.
     """
 
-    @property
-    def only_forbids(self) -> bool:
-        """Whether all scores are 0 or -inf: a sum with them cannot overflow."""
-        return False
+    only_forbids = False
+    """Whether all scores are 0 or -inf: a sum with them cannot overflow."""
 
     @abstractmethod
     def at(self, rows: Ints, tokens: Ints) -> Floats:
@@ -295,7 +290,7 @@ class DenseScores(Addable):
         return int(self.values.shape[0])
 
     @property
-    def width(self) -> int:
+    def width(self) -> int:  # type: ignore[override]  # a constant of other kinds, which is read faster
         return int(self.values.shape[1])
 
     def changed(self, matrix: Callable[[Array], Array], row: Callable[[SparseRow, int], SparseRow]) -> DenseScores:
@@ -389,7 +384,7 @@ class SparseScores(Addable):
         return OpenRows.of(self._rows)
 
     @property
-    def only_forbids(self) -> bool:
+    def only_forbids(self) -> bool:  # type: ignore[override]  # a constant of other kinds, as width is
         return self._open.only_forbids
 
     def at(self, rows: Ints, tokens: Ints) -> Floats:
@@ -428,7 +423,7 @@ class AllowedScores(Addable):
         return len(self.marks)
 
     @property
-    def width(self) -> int:
+    def width(self) -> int:  # type: ignore[override]  # a constant of other kinds, which is read faster
         return int(self.marks.shape[1])
 
     @cached_property
