@@ -49,7 +49,7 @@ from sgdec.files import LatticeError
 from sgdec.protocol import FORBIDDEN, Candidates, SparseRow, State, ability
 from sgdec_predictors.automata.semirings import LOG, TROPICAL, times
 from sgdec_predictors.wrapping.inner_tokens import Inner, InnerPrefix, Translator
-from sgdec_predictors.wrapping.transducer import Machine, TransducerArc, TransducerWays
+from sgdec_predictors.wrapping.transducer import Machine, TransducerWays, WrittenArc
 
 NOTHING: frozenset[int] = frozenset()
 WIDE = 256
@@ -351,12 +351,12 @@ def _allowed(arcs: Mapping[int, Any], tokens: Candidates | None, pair: Pair) -> 
     return [token for token in found if token not in pair.barred] if pair.barred else found
 
 
-def _along(pair: Pair, arc: TransducerArc) -> float:
+def _along(pair: Pair, arc: WrittenArc) -> float:
     """The score of the pair's paths with one more arc."""
     return pair.score + arc.score + (pair.inner.score(arc.output) if arc.output >= 0 else 0.0)
 
 
-def _spelled(pair: Pair, arc: TransducerArc) -> InnerPrefix:
+def _spelled(pair: Pair, arc: WrittenArc) -> InnerPrefix:
     return pair.inner.then(arc.output) if arc.output >= 0 else pair.inner
 
 

@@ -200,14 +200,13 @@ def read_result(store: Store, task: Task, lines: int) -> tuple[ChunkResult, Rece
 def failed_rows(output_format: str, failure: Failure) -> tuple[bytes, dict[str, bytes]]:
     """The rows and files of a line without an output, as a worker writes them."""
     from sgdec.io.results import make_writer
-    from sgdec.protocol import ChunkResult as Searched
-    from sgdec.protocol import Source
+    from sgdec.protocol import Result, Source
     from sgdec.search.outcome import Outcome
 
     rows: Any = io.StringIO()
     with tempfile.TemporaryDirectory() as folder:
         writer = make_writer(output_format, os.path.join(folder, "{id}.fst"), rows, None, ())
         source = Source(failure.id, ())
-        writer.write(Outcome(source, Searched([]), 0.0, SgdecError(failure.reason)))
+        writer.write(Outcome(source, Result([]), 0.0, SgdecError(failure.reason)))
         files = {file.name: file.read_bytes() for file in Path(folder).iterdir()}
     return as_utf8(rows.getvalue()), files

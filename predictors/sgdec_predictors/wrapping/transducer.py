@@ -28,7 +28,7 @@ ENDED = -1
 Mask = Flags
 
 
-class TransducerArc(NamedTuple):
+class WrittenArc(NamedTuple):
     """The output, score and target of one arc."""
 
     output: int
@@ -40,15 +40,15 @@ class TransducerArc(NamedTuple):
 class TransducerWays(NamedTuple):
     """All arcs of a state."""
 
-    arcs: dict[int, tuple[TransducerArc, ...]]
+    arcs: dict[int, tuple[WrittenArc, ...]]
     """By decoder token; ending is an arc that reads and writes ``</s>``."""
-    writing: dict[int, tuple[TransducerArc, ...]]
+    writing: dict[int, tuple[WrittenArc, ...]]
     """The arcs of tokens that have a writing arc."""
     quiet: dict[int, float]
     """For all other tokens of ``arcs``, the combined score of their arcs."""
-    silent: tuple[TransducerArc, ...]
+    silent: tuple[WrittenArc, ...]
     """The arcs that read nothing."""
-    otherwise: tuple[TransducerArc, ...]
+    otherwise: tuple[WrittenArc, ...]
     """The failure arcs, which read nothing, for tokens that are not in ``arcs``."""
 
 
@@ -79,9 +79,9 @@ class Machine(dict[int, TransducerWays]):
         _refuse_cycles(found, path, self._alive)
 
     def __missing__(self, state: int) -> TransducerWays:
-        by_token: dict[int, list[TransducerArc]] = {}
-        silent: list[TransducerArc] = []
-        otherwise: list[TransducerArc] = []
+        by_token: dict[int, list[WrittenArc]] = {}
+        silent: list[WrittenArc] = []
+        otherwise: list[WrittenArc] = []
         ends = [-float(self._raw.final[state])]
         for arc in self._raw.arcs(state):
             if arc.input == EOS:
@@ -90,10 +90,10 @@ class Machine(dict[int, TransducerWays]):
                 bearer = {EPSILON: silent, BOS: silent, OTHERWISE: otherwise}.get(arc.input)
                 if bearer is None:
                     bearer = by_token.setdefault(UNK if arc.input == UNK_LABEL else arc.input, [])
-                bearer.append(TransducerArc(_output(arc.output), -arc.cost, arc.target))
+                bearer.append(WrittenArc(_output(arc.output), -arc.cost, arc.target))
         end = self._semiring.plus(ends)
         if end != FORBIDDEN:
-            by_token[EOS] = [TransducerArc(EOS, end, ENDED)]
+            by_token[EOS] = [WrittenArc(EOS, end, ENDED)]
         arcs = {token: tuple(several) for token, several in by_token.items()}
         writing = {token: several for token, several in arcs.items() if any(arc.output >= 0 for arc in several)}
         quiet = {
@@ -183,7 +183,7 @@ class Machine(dict[int, TransducerWays]):
 
         return distances_to_end(TROPICAL, [self.start], ways, end)
 
-    def _all(self, state: int) -> list[TransducerArc]:
+    def _all(self, state: int) -> list[WrittenArc]:
         ways = self[state]
         return [*(arc for several in ways.arcs.values() for arc in several), *ways.silent, *ways.otherwise]
 
