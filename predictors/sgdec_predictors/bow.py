@@ -30,7 +30,7 @@ from sgdec.errors import counted
 from sgdec.files import read_lines
 from sgdec.protocol import FORBIDDEN, Candidates
 from sgdec.relaxations import Relaxation
-from sgdec_predictors.texts.token_lines import TokenLines
+from sgdec_predictors.tokens.lines import TokenLines
 
 Counts: TypeAlias = tuple[int, ...]
 """The number of copies left of each different word of the bag, in ascending order of words."""

@@ -22,8 +22,8 @@ import sgdec
 from sgdec import BOS, EOS, UNK, BatchPredictor, Context, SgdecError, Source, UsageError
 from sgdec.arrays import Ints
 from sgdec.protocol import FORBIDDEN, SparseRow
-from sgdec_predictors.texts.forbidding import Forbidding
 from sgdec_predictors.texts.segmentation import Segmentation
+from sgdec_predictors.tokens.forbidding import Forbidding
 
 State = tuple[int, ...]
 """The tokens of the prefix."""

@@ -22,7 +22,7 @@ from sgdec.errors import counted
 from sgdec.files import read_lines
 from sgdec.protocol import FORBIDDEN, Arcs, Listed, SparseRow
 from sgdec_predictors.automata.numbered import Numbered
-from sgdec_predictors.texts.token_lines import TokenLines
+from sgdec_predictors.tokens.lines import TokenLines
 
 NOTHING = SparseRow((), ())
 """No token can follow."""

@@ -33,7 +33,7 @@ from sgdec.protocol import Arcs, Listed, SparseRow
 from sgdec.relaxations import Relaxation
 from sgdec_predictors.automata.numbered import Numbered
 from sgdec_predictors.automata.prefix_tree import Nodes, OpenPrefixTree, PrefixTree
-from sgdec_predictors.texts.token_lines import TokenLines
+from sgdec_predictors.tokens.lines import TokenLines
 
 OFF = PrefixTree([])
 """The tree of no hypothesis."""

@@ -23,7 +23,7 @@ from sgdec.derived import DerivedRelaxation
 from sgdec.protocol import Candidates, SparseRow, State
 from sgdec.relaxations import Relaxation
 from sgdec.wrapping import Wrapper
-from sgdec_predictors.wrapping.token_set import TokenSet
+from sgdec_predictors.tokens.sets import TokenSet
 
 
 class MaskVocab(Wrapper):

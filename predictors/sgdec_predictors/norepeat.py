@@ -21,7 +21,7 @@ from pydantic import Field
 import sgdec
 from sgdec import BatchPredictor, Context, Source
 from sgdec.protocol import FORBIDDEN, SparseRow
-from sgdec_predictors.texts.forbidding import Forbidding
+from sgdec_predictors.tokens.forbidding import Forbidding
 
 
 class _Prefix(NamedTuple):

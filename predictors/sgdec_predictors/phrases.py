@@ -33,11 +33,11 @@ from sgdec.context import Vocabulary
 from sgdec.protocol import Candidates
 from sgdec.scores import SparseRow
 from sgdec_predictors.texts.characters import fold
-from sgdec_predictors.texts.forbidding import Forbidding
 from sgdec_predictors.texts.phrase_lines import Alternatives, PhraseLines
 from sgdec_predictors.texts.phrase_matcher import START, Matcher, Pattern, Reading
 from sgdec_predictors.texts.phrase_tokens import PhraseTokens, SpelledTokens
 from sgdec_predictors.texts.spelling import Spelling
+from sgdec_predictors.tokens.forbidding import Forbidding
 
 KEPT = 4
 """The number of lines whose phrases are kept for later sentences."""

@@ -32,7 +32,7 @@ from sgdec.context import Vocabularies
 from sgdec.protocol import FORBIDDEN, Candidates, State
 from sgdec.topk import top_tokens
 from sgdec.wrapping import Wrapper
-from sgdec_predictors.wrapping.token_set import TokenSet
+from sgdec_predictors.tokens.sets import TokenSet
 
 
 class _Prefix:

@@ -1,1 +1,1 @@
-"""Helpers of several wrappers: other tokens of an inner predictor, sets of tokens, and normalised rows."""
+"""Helpers of several wrappers: other tokens of an inner predictor, and normalised rows."""

@@ -1,0 +1,1 @@
+"""Tokens as options and files give them: lists, sets, and what is forbidden of them."""
