@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
@@ -18,6 +19,9 @@ from tests.helpers.places import ROOT
 
 PATHS = os.pathsep.join([str(ROOT), str(ROOT / "predictors"), str(ROOT / "decoders")])
 """The PYTHONPATH of this tree."""
+
+SLOWEST = 10
+"""The number of files whose times are printed at the end."""
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before anything imports torch
 
@@ -34,6 +38,20 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The files that take most of the time, fixtures included; a file's tests run one after the other."""
+    seconds: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                seconds[report.nodeid.partition("::")[0]] += report.duration
+    if len(seconds) > SLOWEST:
+        total = sum(seconds.values())
+        terminalreporter.write_sep("-", f"the {SLOWEST} slowest of {len(seconds)} files, {total:.0f} s in all")
+        for name, spent in seconds.most_common(SLOWEST):
+            terminalreporter.write_line(f"{spent:7.1f} s  {name}")
 
 
 @pytest.fixture(scope="session", autouse=True)
