@@ -6,10 +6,10 @@ another name to the innermost predictor of its entry:
 
 >>> for entry in parse_predictors("nmt,l2r=nmt,fsttok:nmt,fsttok:fst@other"):
 ...     print(entry.name, entry.parts)
-nmt (Part(name='nmt', plugin='nmt'),)
-l2r (Part(name='l2r', plugin='nmt'),)
-fsttok (Part(name='fsttok', plugin='fsttok'), Part(name='nmt2', plugin='nmt'))
-fsttok2 (Part(name='fsttok2', plugin='fsttok'), Part(name='fst', plugin='fst@other'))
+nmt (ListPart(name='nmt', plugin='nmt'),)
+l2r (ListPart(name='l2r', plugin='nmt'),)
+fsttok (ListPart(name='fsttok', plugin='fsttok'), ListPart(name='nmt2', plugin='nmt'))
+fsttok2 (ListPart(name='fsttok2', plugin='fsttok'), ListPart(name='fst', plugin='fst@other'))
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def entries_of(predictors: str | Mapping[str, Any], taken: Iterable[str] = ()) -
     """The entries of a list, or of a mapping from names to ``[WRAPPER:]...PREDICTOR``, classes or objects.
 
     >>> [entry.parts for entry in entries_of({"spelled": "fsttok:nmt"})]
-    [(Part(name='spelled', plugin='fsttok'), Part(name='nmt', plugin='nmt'))]
+    [(ListPart(name='spelled', plugin='fsttok'), ListPart(name='nmt', plugin='nmt'))]
     """
     if isinstance(predictors, str):
         return parse_predictors(predictors, taken)

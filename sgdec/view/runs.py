@@ -34,7 +34,7 @@ class TracedRun:
         """A target token as it is shown.
 
         >>> from sgdec.trace.records import Header
-        >>> run = Run("a", Header((), (), "beam", {}, {}, 1, "", 1, 1, ""), {7: "cat"}, ())
+        >>> run = TracedRun("a", Header((), (), "beam", {}, {}, 1, "", 1, 1, ""), {7: "cat"}, ())
         >>> run.label(7), run.label(8), run.label(2), run.label(None)
         ('cat', '8', '</s>', '<s>')
         """

@@ -16,7 +16,7 @@ from sgdec_predictors.texts.characters import is_word
 class PhrasePrefixes:
     """The beginnings of some texts. Node 0 is the empty one.
 
-    >>> tree = Prefixes(["abab", "b"])
+    >>> tree = PhrasePrefixes(["abab", "b"])
     >>> node = tree.after(tree.after(0, "a"), "b")
     >>> [tree.sizes[each] for each in tree.suffixes(node)], list(tree.ending(node))
     ([2, 1], [1])

@@ -28,7 +28,7 @@ class BatchBudget(Protocol):
 class TokenCounts(NamedTuple):
     """A budget in tokens of the longest side, with padding and ``</s>``.
 
-    >>> Tokens(1024).cost(10, (20, 25))
+    >>> TokenCounts(1024).cost(10, (20, 25))
     260
     """
 

@@ -35,7 +35,7 @@ class LengthLimits(NamedTuple):
     def fault(self, *lengths: int) -> str | None:
         """The reason to leave out an example whose sides have these lengths in tokens (all > 0), or None.
 
-        >>> Limits(9).fault(8, 10), Limits(9, 3.0).fault(2, 7), Limits(9, 3.0).fault(2, 6)
+        >>> LengthLimits(9).fault(8, 10), LengthLimits(9, 3.0).fault(2, 7), LengthLimits(9, 3.0).fault(2, 6)
         ('too long', 'of absurd lengths', None)
         """
         if max(lengths) > self.max_line:
