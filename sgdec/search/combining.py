@@ -11,6 +11,7 @@ is not None. A score of -inf forbids the token, whatever the weight.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias, TypeVar
 
@@ -165,6 +166,24 @@ class Combined:
         return {node: (rows, place) for nodes, rows in self._kinds for place, node in enumerate(nodes)}
 
 
+@dataclass(slots=True)
+class Later:
+    """The later continuations of one node: from the scores that ranked its first ones, or from them computed again.
+
+    An open iterator keeps it, so it refers to nothing else of the batch.
+    """
+
+    combine: Callable[[Sequence[Node]], Combined]
+    combined: Combined
+    place: int
+    """The node's position in ``combined``."""
+
+    def __call__(self, node: Node, given: npt.NDArray[np.int32], size: int) -> Block:
+        if self.combined.forgotten:
+            self.combined, self.place = self.combine([node]), 0
+        return self.combined.block_after(self.place, given, size)
+
+
 class ScoredRows:
     """The children of a batch of nodes. Raises SgdecError if a total overflows, and what `Combined` raises."""
 
@@ -198,7 +217,7 @@ class ScoredRows:
         for i, (node, limit, least) in enumerate(zip(self._nodes, limits, above, strict=True)):
             cover, names = self._coverage[i], self._names
             if limit is None:
-                families.append(lazily.children(node, blocks[i], self._later(i), cover, least, names))
+                families.append(lazily.children(node, blocks[i], Later(self._combine, self._combined, i), cover, least, names))
             else:
                 families.append(lazily.best_children(node, best[i].first(limit), cover, least, names))
         return families
@@ -244,18 +263,6 @@ class ScoredRows:
         for child in children:
             require_finite([] if child is None else [child], self._names)
         return children
-
-    def _later(self, place: int) -> lazily.BlockAfter:
-        """For the node at ``place``: from the scores that ranked its first block, or computed again without them."""
-        combined = self._combined
-
-        def block_after(node: Node, given: npt.NDArray[np.int32], size: int) -> Block:
-            nonlocal combined, place
-            if combined.forgotten:
-                combined, place = self._combine([node]), 0
-            return combined.block_after(place, given, size)
-
-        return block_after
 
     def _made(self, found: Sequence[Sequence[Continuation]]) -> list[list[Node]]:
         families = [
