@@ -217,7 +217,8 @@ class ScoredRows:
         for i, (node, limit, least) in enumerate(zip(self._nodes, limits, above, strict=True)):
             cover, names = self._coverage[i], self._names
             if limit is None:
-                families.append(lazily.children(node, blocks[i], Later(self._combine, self._combined, i), cover, least, names))
+                later = Later(self._combine, self._combined, i)
+                families.append(lazily.children(node, blocks[i], later, cover, least, names))
             else:
                 families.append(lazily.best_children(node, best[i].first(limit), cover, least, names))
         return families
