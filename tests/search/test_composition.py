@@ -414,6 +414,23 @@ def test_rows_grow_by_the_best_children_of_each_whatever_the_predictors_are(
     assert found[0] == found[1]
 
 
+@pytest.mark.parametrize("composed", [True, False])
+def test_at_the_length_limit_a_search_with_banks_gets_ends_only(
+    predictors: dict[str, BatchPredictor], composed: bool
+) -> None:
+    """The best token of a row, whatever it is, is among the children of a search with banks."""
+    met = 0
+    for seed in SEEDS:
+        space = opened(predictors, seed, composed=composed)
+        rows = HypothesisRows([space])
+        for ending in (False, True):
+            found = rows.best_together(np.zeros(1, np.int64), np.zeros(1), 3, np.array([ending]), advancing=True)
+            assert len(found.token) or ending
+            assert not ending or set(found.token.tolist()) <= {EOS}
+            met += ending and space.expand([space.root], limit=1)[0][0].last != EOS
+    assert met, "in some row another token is better than </s>"
+
+
 def opened_with(predictors: Mapping[str, BatchPredictor]) -> SearchSpace:
     constellation = Constellation.of(predictors)
     (root,) = constellation.roots([Source(1, (3,), max_length=2)])

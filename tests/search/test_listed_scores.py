@@ -151,7 +151,8 @@ def test_nodes_may_consult_only_some_predictors(other: Any, form: type[InArrays]
         constellation = Constellation.of(predictors, vocab_size=V)
         (root,) = constellation.roots([Source(1, (3,), max_length=5)])
         nodes = [root, *(root.with_weights(weights) for weights in ([None, 1.0, 1.0], [0.5, 2.0, 1.0]))]
-        families = SearchSpace(constellation, root).expand(nodes, limit=20)
+        space = SearchSpace(constellation, root)
+        families = [*space.expand(nodes, limit=20), *space.expand(nodes, limit=2)]  # all, and the best of all
         found.append([[(child.last, child.total) for child in family] for family in families])
     assert found[0] == found[1]
     assert len(found[0][1]) > len(found[0][0])
