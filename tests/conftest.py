@@ -7,12 +7,14 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
-from tests.helpers.breadth import examples
+from tests.helpers.breadth import EXHAUSTIVE, examples
 from tests.helpers.distributions import Site
 from tests.helpers.forked_commands import forked_commands
 from tests.helpers.places import ROOT
@@ -22,6 +24,8 @@ PATHS = os.pathsep.join([str(ROOT), str(ROOT / "predictors"), str(ROOT / "decode
 
 SLOWEST = 10
 """The number of files whose times are printed at the end."""
+
+PROGRAMS = pytest.StashKey[Path]()
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before anything imports torch
 
@@ -38,6 +42,25 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Give each worker of xdist the programs of this session."""
+    config = node.config
+    if PROGRAMS not in config.stash:
+        opened = ExitStack()
+        config.stash[PROGRAMS] = opened.enter_context(forked_commands(PATHS))
+        config.add_cleanup(opened.close)
+    node.workerinput["programs"] = str(config.stash[PROGRAMS])
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """`make test` leaves out what is marked ``exhaustive``."""
+    if not EXHAUSTIVE:
+        left_out = [item for item in items if item.get_closest_marker("exhaustive")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("exhaustive")]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -81,10 +104,13 @@ def data_folder() -> Path:
 
 
 @pytest.fixture(scope="session")
-def programs() -> Iterator[Path]:
-    """The folder of `sgdec` and `python`. All files share the process that forks: it takes seconds to start."""
-    with forked_commands(PATHS) as folder:
-        yield folder
+def programs(pytestconfig: pytest.Config) -> Iterator[Path]:
+    """The folder of `sgdec` and `python`. All workers share the process that forks: it takes seconds to start."""
+    if hasattr(pytestconfig, "workerinput"):
+        yield Path(pytestconfig.workerinput["programs"])
+    else:
+        with forked_commands(PATHS) as folder:
+            yield folder
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,8 @@
 """``sgdec`` and ``python`` for scripts, without the seconds that importing torch takes at each start.
 
-One process imports large libraries, but nothing of sgdec, and forks for each command. The command then imports sgdec
-and runs as in a new process: with its own arguments, folder, environment, limits and standard streams. ``python``
-with an option other than ``-c`` and ``-m``, or with another PYTHONPATH, is a new process.
+One process imports large libraries, but nothing of sgdec, and forks for each command of all workers of xdist. The
+command then imports sgdec and runs as in a new process: with its own arguments, folder, environment, limits and
+standard streams. ``python`` with an option other than ``-c`` and ``-m``, or with another PYTHONPATH, is a new process.
 """
 
 from __future__ import annotations
@@ -55,38 +55,42 @@ sys.exit(status)
 
 @contextmanager
 def forked_commands(paths: str) -> Iterator[Path]:
-    """A folder for the front of PATH, with the programs ``sgdec`` and ``python``. ``paths``: their PYTHONPATH."""
+    """A folder for the front of PATH, with the programs ``sgdec`` and ``python``. ``paths``: their PYTHONPATH.
+
+    The libraries are imported when the first command comes; commands that come meanwhile wait.
+    """
     folder = Path(tempfile.mkdtemp(prefix="sgdec-"))
     address = str(folder / "socket")
     client = CLIENT.format(python=sys.executable, paths=paths, address=address, limits=LIMITS)
     for name in ("sgdec", "python"):
         (folder / name).write_text(client)
         (folder / name).chmod(0o755)
-    command = [sys.executable, __file__, address]
     environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
-    server = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(address)
+        listening.listen()
+        command = [sys.executable, __file__, str(listening.fileno())]
+        server = subprocess.Popen(
+            command, env=environment, stdin=subprocess.DEVNULL, pass_fds=[listening.fileno()], process_group=0
+        )
     try:
-        assert server.stdout is not None
-        assert server.stdout.readline() == b"ready\n"
         yield folder
     finally:
         server.kill()
-        server.communicate()
+        server.wait()
         shutil.rmtree(folder)
 
 
-def serve(address: str) -> None:
+def serve(listening: socket.socket) -> None:
     """Run commands until this process is killed."""
-    for library in LIBRARIES:
-        with suppress(ImportError):
-            importlib.import_module(library)
-    gc.collect()
-    gc.freeze()  # collections in commands then leave the memory that they share with this process alone
-    with socket.socket(socket.AF_UNIX) as listening, selectors.DefaultSelector() as selector:
-        listening.bind(address)
-        listening.listen()
+    with listening, selectors.DefaultSelector() as selector:
         selector.register(listening, selectors.EVENT_READ)
-        print("ready", flush=True)
+        selector.select()
+        for library in LIBRARIES:
+            with suppress(ImportError):
+                importlib.import_module(library)
+        gc.collect()
+        gc.freeze()  # collections in commands then leave the memory that they share with this process alone
         while True:
             for key, _ in selector.select():
                 if key.data is None:
@@ -174,4 +178,4 @@ def _run(
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1])
+    serve(socket.socket(fileno=int(sys.argv[1])))
