@@ -31,7 +31,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,7 @@ def main() -> int:
     only.add_argument("tests", nargs="+", metavar="TEST", help="beginning of test ids")
     plant = commands.add_parser("plant", help="plant mistakes and run the tests that reach them")
     plant.add_argument("--number", type=int, default=60)
+    plant.add_argument("--folder", action="append", help=f"where (default: {', '.join(FOLDERS)}); may be repeated")
     plant.add_argument("--seed", type=int, default=0)
     plant.add_argument("--minutes", type=float, default=10.0, help="the most time for one mistake")
     plant.add_argument("--again", type=Path, metavar="FILE", help="plant the mistakes of this file")
@@ -69,7 +70,10 @@ def main() -> int:
     reached = Reached(DATABASE)
     if given.command == "only":
         return show_only(reached, given.tests)
-    mutants = read(given.again) if given.again else draw(reached, given.number, random.Random(given.seed))
+    if given.again:
+        mutants = read(given.again)
+    else:
+        mutants = draw(reached, given.folder or FOLDERS, given.number, random.Random(given.seed))
     return plant_all(mutants, reached, given.minutes * 60.0, given.output)
 
 
@@ -95,7 +99,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     if _recorded is not None:
         _recorded.switch_context(item.nodeid)
     try:
-        return (yield)  # type: ignore[return-value]
+        return (yield)
     finally:
         if _recorded is not None:
             _recorded.switch_context("")
@@ -114,7 +118,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = sorted((item for item in items if item.nodeid in order), key=lambda item: order[item.nodeid])
 
 
-def run_tests(tree: Path, *arguments: str, seconds: float | None = None, **variables: str) -> tuple[int, str]:
+def run_tests(
+    tree: Path, *arguments: str, variables: Mapping[str, str], seconds: float | None = None
+) -> tuple[int, str]:
     """The exit status of pytest with this plugin, and what it prints; -1 if it takes longer."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "benchmarks.mutants", *arguments]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(tree), **variables}
@@ -138,7 +144,7 @@ def cover() -> int:
     with tempfile.TemporaryDirectory() as folder:
         workers = ["-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"]
         started = time.perf_counter()
-        status, said = run_tests(ROOT, *workers, "--durations", "0", "-vv", **{RECORDED: folder})
+        status, said = run_tests(ROOT, *workers, variables={RECORDED: folder})
         print(said.splitlines()[-1])
         DATABASE.parent.mkdir(exist_ok=True)
         DATABASE.unlink(missing_ok=True)
@@ -283,11 +289,11 @@ def mistakes(file: str) -> list[Mutant]:
     return found
 
 
-def draw(reached: Reached, number: int, rng: random.Random) -> list[Mutant]:
+def draw(reached: Reached, folders: Sequence[str], number: int, rng: random.Random) -> list[Mutant]:
     """Mistakes at random lines that a test reaches, at most one a line."""
     found: dict[tuple[str, int], list[Mutant]] = defaultdict(list)
     for file in sorted(reached.files):
-        if file.startswith(FOLDERS) and (ROOT / file).exists():
+        if file.startswith(tuple(folders)) and (ROOT / file).exists():
             arcs = reached.arcs(file)
             lines = {abs(line) for arc, tests in arcs.items() if tests - {0} for line in arc}
             for mutant in mistakes(file):
@@ -348,8 +354,8 @@ def failure_among(tree: Path, tests: Sequence[str], seconds: float) -> str:
         chosen.flush()
         files = sorted({test.partition("::")[0] for test in tests if (tree / test.partition("::")[0]).exists()})
         status, said = run_tests(
-            tree, "-x", "-p", "no:xdist", "-p", "no:cacheprovider", "--tb=no", *files, seconds=seconds,
-            **{CHOSEN: chosen.name},
+            tree, "-x", "-p", "no:xdist", "-p", "no:cacheprovider", "--tb=no", *files,
+            variables={CHOSEN: chosen.name}, seconds=seconds,
         )  # fmt: skip
     failed = [line.split(" ", 1)[1] for line in said.splitlines() if line.startswith(("FAILED ", "ERROR "))]
     if failed:
