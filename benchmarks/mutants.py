@@ -46,6 +46,8 @@ RECORDED, CHOSEN = "SGDEC_TESTS_RECORDED", "SGDEC_TESTS_CHOSEN"
 """Variables that tell the plugin of pytest in this file what to do."""
 FIRST = 300
 """So many tests run first; if all pass, the others do."""
+HANGS = 60
+"""A test that takes so many seconds has found the mistake."""
 Arc = tuple[int, int]
 
 
@@ -123,7 +125,7 @@ def run_tests(
 ) -> tuple[int, str]:
     """The exit status of pytest with this plugin, and what it prints; -1 if it takes longer."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "benchmarks.mutants", *arguments]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(tree), **variables}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **variables}
     with tempfile.TemporaryFile("w+") as out, subprocess.Popen(
         command, cwd=tree, env=environment, stdout=out, stderr=subprocess.STDOUT, process_group=0
     ) as process:  # fmt: skip
@@ -213,7 +215,7 @@ class Mutant:
     old: str
     new: str
     found: str = ""
-    """The test that found it; "time" if the tests took too long; empty if it survived."""
+    """The test that found it, or how the process of the tests ended; empty if it survived."""
 
 
 COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
@@ -355,12 +357,15 @@ def failure_among(tree: Path, tests: Sequence[str], seconds: float) -> str:
         files = sorted({test.partition("::")[0] for test in tests if (tree / test.partition("::")[0]).exists()})
         status, said = run_tests(
             tree, "-x", "-p", "no:xdist", "-p", "no:cacheprovider", "--tb=no", *files,
+            "-o", f"faulthandler_timeout={HANGS}", "-o", "faulthandler_exit_on_timeout=true",
             variables={CHOSEN: chosen.name}, seconds=seconds,
         )  # fmt: skip
     failed = [line.split(" ", 1)[1] for line in said.splitlines() if line.startswith(("FAILED ", "ERROR "))]
     if failed:
         return failed[0].partition(" - ")[0]
-    return "time" if status == -1 else "" if status in (0, 5) else f"exit status {status}"
+    if status == -1:
+        print("    out of time: not all tests ran")
+    return "" if status in (-1, 0, 5) else f"exit status {status}"
 
 
 if __name__ == "__main__":
