@@ -2,10 +2,12 @@
 
 Python blocks run as they stand; shell blocks run line by line. The folder is empty; a block that names ``examples``
 finds a copy of it and, as if the course had been taken, its solutions. Blocks in other languages (text, bibtex, toml,
-yaml) are not code of ours. `make test` shortens some trainings (`SHORTER`), and of blocks that differ in names only it
-runs one (`ALIKE_HANDOUTS`); `make exhaustive` runs every block as it stands. Pages that lead from block to block run from top to bottom in one folder; their Python
+yaml) are not code of ours. Pages that lead from block to block run from top to bottom in one folder; their Python
 blocks are files that begin with their names. A tutorial begins in the folder of a small demo. `sgdec` and `python`
 are forked from one process (`tests.helpers.forked_commands`); a test compares them with new processes.
+
+`make test` shortens some trainings (`SHORTER`), and runs one of some blocks that differ in names only
+(`ALIKE_HANDOUTS`); `make exhaustive` runs every block as it stands.
 """
 
 from __future__ import annotations
@@ -56,7 +58,8 @@ SHORT_DEMO = """
 for part in demo/test.en demo/test.de; do head -n 20 $part > part; mv part $part; done
 """
 """The tutorial decodes all sentences of the demo with six searches."""
-HANDOUTS = {name: f"examples/course/{name}/handout.md:1" for name in ("bag", "beam", "curse", "decode_this", "lattice")}
+NAMES = ("bag", "beam", "curse", "decode_this", "lattice")
+HANDOUTS = {name: f"examples/course/{name}/handout.md:1" for name in NAMES}
 ALIKE_HANDOUTS = {where for name, where in HANDOUTS.items() if name != "bag"}
 """Blocks that grade a starter: their files are also graded by tests/repository/test_course.py."""
 NOT_CODE = {"text", "bibtex", "toml", "yaml"}
