@@ -186,8 +186,11 @@ def kernel() -> Iterator[Any]:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of the programs around notebooks
-@pytest.mark.parametrize("name", assignments())
+@pytest.mark.parametrize(
+    "name", [name if name == "bag" else pytest.param(name, marks=pytest.mark.exhaustive) for name in assignments()]
+)
 def test_a_notebook_runs_to_its_end_with_the_starter_file(exported: Path, kernel: Any, name: str) -> None:
+    """The cells of the others are the blocks of their handouts, as a test above says, which test_docs.py runs."""
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     alone = shutil.copytree(exported / "student", exported.parent / f"alone_{name}")
     content = nbformat.read(alone / f"{name}.ipynb", as_version=4)
