@@ -6,9 +6,9 @@ import json
 import os
 import re
 import resource
+import shutil
 import signal
 import subprocess
-import sys
 import time
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +26,7 @@ from sgdec.corpus.merging import results
 from sgdec.corpus.stores import FolderStore
 from sgdec.settings import Settings
 from tests.helpers import trap
+from tests.helpers.forked_corpus import Begin, Process, forked_starters
 from tests.helpers.places import ROOT
 
 pytestmark = pytest.mark.slow
@@ -44,48 +45,46 @@ class Ran(NamedTuple):
     err: str
 
 
-Sgdec = Callable[..., Ran]
-
-
 def environment() -> dict[str, str]:
     paths = [str(ROOT), str(ROOT / "predictors"), str(ROOT / "decoders"), os.environ.get("PYTHONPATH", "")]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "OMP_NUM_THREADS": "1"}
 
 
-def begin(
-    folder: Path, *args: str, prepare: Callable[[], None] | None = None, out: int = subprocess.PIPE
-) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "sgdec.cli", *args], cwd=folder, env=environment(), text=True,
-        stdout=out, stderr=subprocess.PIPE, preexec_fn=prepare,
-    )  # fmt: skip
+@pytest.fixture(scope="module")
+def begin() -> Iterator[Begin]:
+    """Begins commands in processes of their own."""
+    with forked_starters(environment()) as begins:
+        yield begins
 
 
-def end(process: subprocess.Popen[str], seconds: float = 120) -> Ran:
-    out, err = process.communicate(timeout=seconds)
-    return Ran(process.returncode, out, err)
+def end(process: Process, seconds: float = 120) -> Ran:
+    return Ran(*process.communicate(seconds))
 
 
-def sgdec(folder: Path, *args: str) -> Ran:
-    return end(begin(folder, *args))
+Sgdec = Callable[..., Ran]
+
+
+@pytest.fixture(scope="module")
+def sgdec(begin: Begin) -> Sgdec:
+    """Runs a command to its end."""
+    return lambda folder, *args: end(begin(folder, *args))
 
 
 @pytest.fixture(autouse=True)
 def nothing_left(tmp_path: Path) -> Iterator[None]:
-    """No process of a worker outlives its test by more than moments."""
+    """No process outlives its test by more than moments."""
     yield
     for _ in range(200):
-        left = subprocess.run(["pgrep", "-f", "sgdec.engines.process"], capture_output=True, text=True).stdout.split()
-        own = [pid for pid in left if _works_in(pid, tmp_path)]
+        own = [process for process in Path("/proc").glob("[0-9]*") if _works_in(process, tmp_path)]
         if not own:
             return
         time.sleep(0.1)
     raise AssertionError(f"processes {own} are left")
 
 
-def _works_in(pid: str, folder: Path) -> bool:
+def _works_in(process: Path, folder: Path) -> bool:
     try:
-        return os.readlink(f"/proc/{pid}/cwd") == str(folder.resolve())
+        return os.readlink(process / "cwd") == str(folder.resolve())
     except OSError:
         return False
 
@@ -102,7 +101,7 @@ def corpus(*more: str, name: str = "in.ids", decode: Sequence[str] = TRAP) -> li
     return ["corpus", name, "--output", "d", "--chunk", "5", "--output-format", "ids", *more, "--", *decode]
 
 
-def merged(folder: Path, lines: list[str], failed: Sequence[int] = ()) -> dict[int, str]:
+def merged(sgdec: Sgdec, folder: Path, lines: list[str], failed: Sequence[int] = ()) -> dict[int, str]:
     """The reasons of failed lines, after a check of all other lines."""
     ran = sgdec(folder, "corpus-merge", "d", "--output", "out.txt")
     assert ran.status == bool(failed), ran.err
@@ -117,21 +116,28 @@ def without_seconds(rows: str) -> str:
     return re.sub(r'"seconds": [0-9.e-]+', "", rows)
 
 
-@pytest.fixture
-def text(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def letters(tmp_path_factory: pytest.TempPathFactory, sgdec: Sgdec) -> Path:
     """Letters, a language model of them, and a line that fails."""
     import random
 
     draw = random.Random(1)
     lines = ["".join(draw.choice("abc ") for _ in range(draw.randint(1, 9))).strip() or "a" for _ in range(45)]
     lines[20] = ""
-    (tmp_path / "in.txt").write_text("\n".join(lines) + "\n")
+    folder = tmp_path_factory.mktemp("letters")
+    (folder / "in.txt").write_text("\n".join(lines) + "\n")
     for args in (
         ["tokenizer", "--input", "in.txt", "--kind", "char", "--vocab-size", "8", "--output", "v.spm"],
         ["lm", "--input", "in.txt", "--tokenizer", "v.spm", "--discount-fallback", "--output", "lm.arpa"],
     ):
-        ran = sgdec(tmp_path, *args)
+        ran = sgdec(folder, *args)
         assert ran.status == 0, ran.err
+    return folder
+
+
+@pytest.fixture
+def text(tmp_path: Path, letters: Path) -> Path:
+    shutil.copytree(letters, tmp_path, dirs_exist_ok=True)
     return tmp_path
 
 
@@ -146,7 +152,7 @@ LM = ["--predictors", "ngram,wc", "--ngram.path", "lm.arpa", "--wc.weight", "0.7
         ("fst", ["--nbest", "2", "--deterministic"]),
     ],
 )
-def test_the_merged_output_is_that_of_one_process(text: Path, format: str, more: list[str]) -> None:
+def test_the_merged_output_is_that_of_one_process(text: Path, format: str, more: list[str], sgdec: Sgdec) -> None:
     if format == "fst":
         pytest.importorskip("pynini")
     one = "one.{id}.fst" if format == "fst" else "one"
@@ -169,38 +175,49 @@ def test_the_merged_output_is_that_of_one_process(text: Path, format: str, more:
         assert without_seconds((text / "all").read_text()) == without_seconds((text / "one").read_text())
 
 
-def test_numbers_of_lines_go_on_from_input_to_input(tmp_path: Path) -> None:
+def test_numbers_of_lines_go_on_from_input_to_input(tmp_path: Path, sgdec: Sgdec) -> None:
     lines = write_ids(tmp_path, {})
     other = write_ids(tmp_path, {3: trap.FAULT}, "other.ids")
     decode = corpus("other.ids")
     assert sgdec(tmp_path, *decode).status == 1
-    reasons = merged(tmp_path, lines + other, [LINES + 3])
+    reasons = merged(sgdec, tmp_path, lines + other, [LINES + 3])
     assert "predictor 'trap': ZeroDivisionError: a defect" in reasons[LINES + 3]
 
 
-def test_lines_that_kill_hang_or_bloat_their_workers_cost_only_themselves(tmp_path: Path) -> None:
-    deadly = {8: trap.ABORT, 15: trap.HANG, 22: trap.BLOAT}
+@pytest.mark.parametrize(
+    ("deadly", "line_seconds"),
+    [({8: trap.ABORT, 15: trap.HANG}, 2), ({22: trap.BLOAT}, 60)],  # seconds enough to take 400 MiB
+)
+def test_lines_that_kill_hang_or_bloat_their_workers_cost_only_themselves(
+    tmp_path: Path, sgdec: Sgdec, deadly: dict[int, int], line_seconds: int
+) -> None:
     lines = write_ids(tmp_path, deadly)
-    limits = ("--line-seconds", "8", "--worker-memory", "0.4")
+    limits = ("--line-seconds", str(line_seconds), "--worker-memory", "0.4")
     ran = sgdec(tmp_path, *corpus("--chunk", "1", "--workers", "2", *limits, decode=[*TRAP, "--nbest", "3"]))
     assert ran.status == 1, ran.err
     assert "nbest and jsonl write all 3" in ran.err
     assert "--output FILE` writes one file, and beside it the reasons of failed lines." in ran.err
-    reasons = merged(tmp_path, lines, list(deadly))
-    assert "its worker killed by SIGABRT, 2 times" in reasons[8]
-    assert "finished no line in 8 s (--line-seconds)" in reasons[15]
-    assert "MiB of memory, more than 409 (--worker-memory)" in reasons[22]
+    said = {
+        trap.ABORT: "its worker killed by SIGABRT, 2 times",
+        trap.HANG: "finished no line in 2 s (--line-seconds)",
+        trap.BLOAT: "MiB of memory, more than 409 (--worker-memory)",
+    }
+    reasons = merged(sgdec, tmp_path, lines, list(deadly))
+    for number, token in deadly.items():
+        assert said[token] in reasons[number]
 
 
-def test_a_line_that_kills_once_is_decoded_by_another_worker(tmp_path: Path) -> None:
+def test_a_line_that_kills_once_is_decoded_by_another_worker(tmp_path: Path, sgdec: Sgdec) -> None:
     lines = write_ids(tmp_path, {5: trap.KILL})
     ran = sgdec(tmp_path, *corpus(decode=[*TRAP, "--trap.once", "seen"]))
     assert ran.status == 0, ran.err
     assert "1 worker died" in ran.err
-    merged(tmp_path, lines)
+    merged(sgdec, tmp_path, lines)
 
 
-def test_workers_and_starters_are_killed_and_a_second_start_continues(tmp_path: Path) -> None:
+def test_workers_and_starters_are_killed_and_a_second_start_continues(
+    tmp_path: Path, sgdec: Sgdec, begin: Begin
+) -> None:
     lines = write_ids(tmp_path, dict.fromkeys(range(1, LINES + 1), trap.SLOW))
     first = begin(tmp_path, *corpus("--workers", "2", *QUICK))
     _until(lambda: len(_published(tmp_path)) >= 1)
@@ -214,13 +231,13 @@ def test_workers_and_starters_are_killed_and_a_second_start_continues(tmp_path: 
     second, third = (begin(tmp_path, *corpus("--workers", "1", *QUICK)) for _ in range(2))  # both at once
     ran, other = end(second), end(third)
     assert (ran.status, other.status) == (0, 0), ran.err + other.err
-    merged(tmp_path, lines)
+    merged(sgdec, tmp_path, lines)
     assert all(path.read_bytes() == content for path, content in done.items())
     decoded = sum(int(found[1]) for found in re.finditer(r"(\d+) lines decoded here", ran.err + other.err))
     assert decoded == LINES - 5 * len(done)
 
 
-def test_one_interruption_lets_workers_finish_and_two_stop_them(tmp_path: Path) -> None:
+def test_one_interruption_lets_workers_finish_and_two_stop_them(tmp_path: Path, sgdec: Sgdec, begin: Begin) -> None:
     lines = write_ids(tmp_path, dict.fromkeys(range(1, LINES + 1), trap.SLOW))
     for times in (1, 2):
         before = len(_published(tmp_path))
@@ -238,23 +255,24 @@ def test_one_interruption_lets_workers_finish_and_two_stop_them(tmp_path: Path) 
             assert "stopped; start the same command again to continue." in ran.err
             assert not [path for path in tmp_path.glob("d/leases/*/*") if not path.read_text().startswith("{")]
     assert sgdec(tmp_path, *corpus(*QUICK)).status == 0
-    merged(tmp_path, lines)
+    merged(sgdec, tmp_path, lines)
 
 
-def test_a_full_disk_ends_the_run_in_one_line_and_what_is_done_stays_done(tmp_path: Path) -> None:
+def test_a_full_disk_ends_the_run_in_one_line_and_what_is_done_stays_done(
+    tmp_path: Path, sgdec: Sgdec, begin: Begin
+) -> None:
     lines = write_ids(tmp_path, {})
-    process = begin(
-        tmp_path, *corpus(), prepare=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (390, 390))
-    )
-    ran = end(process)
+    ran = end(begin(tmp_path, *corpus(), limits={resource.RLIMIT_FSIZE: 390}))
     assert ran.status == 1
     (error,) = [line for line in ran.err.splitlines() if line.startswith("Error")]
     assert "File too large" in error
     assert sgdec(tmp_path, *corpus()).status == 0
-    merged(tmp_path, lines)
+    merged(sgdec, tmp_path, lines)
 
 
-def test_an_input_that_changes_after_the_start_is_found_by_the_worker(tmp_path: Path) -> None:
+def test_an_input_that_changes_after_the_start_is_found_by_the_worker(
+    tmp_path: Path, sgdec: Sgdec, begin: Begin
+) -> None:
     write_ids(tmp_path, dict.fromkeys(range(1, LINES + 1), trap.SLOW))
     process = begin(tmp_path, *corpus())
     _until(lambda: len(_published(tmp_path)) >= 1)
@@ -268,7 +286,7 @@ def test_an_input_that_changes_after_the_start_is_found_by_the_worker(tmp_path: 
     assert "was begun with another content of in.ids" in again.err
 
 
-def test_another_run_in_the_folder_is_refused_with_the_difference(tmp_path: Path) -> None:
+def test_another_run_in_the_folder_is_refused_with_the_difference(tmp_path: Path, sgdec: Sgdec) -> None:
     lines = write_ids(tmp_path, {})
     assert sgdec(tmp_path, *corpus()).status == 0
     for more, decode, difference in [
@@ -279,10 +297,10 @@ def test_another_run_in_the_folder_is_refused_with_the_difference(tmp_path: Path
         assert ran.status == 2
         assert re.search(difference, ran.err), ran.err
     assert sgdec(tmp_path, *corpus("--workers", "2")).status == 0  # the number of workers is free
-    merged(tmp_path, lines)
+    merged(sgdec, tmp_path, lines)
 
 
-def test_files_of_a_pattern_are_watched_and_failed_lines_decoded_again(tmp_path: Path) -> None:
+def test_files_of_a_pattern_are_watched_and_failed_lines_decoded_again(tmp_path: Path, sgdec: Sgdec) -> None:
     lines = [f"{number % 5 + 3} 4" for number in range(1, 11)]
     (tmp_path / "in.ids").write_text("\n".join(lines) + "\n")
     (tmp_path / "lists").mkdir()
@@ -297,14 +315,14 @@ def test_files_of_a_pattern_are_watched_and_failed_lines_decoded_again(tmp_path:
     (tmp_path / "lists" / "7.txt").write_text(f"{lines[6]}\n")
     ran = sgdec(tmp_path, *start[:1], "--retry-failed", *start[1:])
     assert ran.status == 0 and "1 line decoded here" in ran.err, ran.err
-    merged(tmp_path, lines)
+    merged(sgdec, tmp_path, lines)
     (tmp_path / "lists" / "7.txt").write_text("8 8\n")
     ran = sgdec(tmp_path, *start)
     assert ran.status == 1 and "lists/7.txt changed since chunk 1, line 2 of it was decoded" in ran.err
     assert "remove " in ran.err and "again/000000001/1-1.zip, and start" in ran.err
 
 
-def test_names_of_inputs_can_hold_any_bytes(tmp_path: Path) -> None:
+def test_names_of_inputs_can_hold_any_bytes(tmp_path: Path, sgdec: Sgdec) -> None:
     name = os.fsdecode(b"raw\xff\xe2\x80\xa8\n.ids")
     (tmp_path / name).write_text("3 4\n\n5\n")
     rows = ["--output-format", "jsonl"]
@@ -316,7 +334,7 @@ def test_names_of_inputs_can_hold_any_bytes(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "out.failed.jsonl").read_text())["input"] == name
 
 
-def test_merging_does_not_write_over_an_input(tmp_path: Path) -> None:
+def test_merging_does_not_write_over_an_input(tmp_path: Path, sgdec: Sgdec, begin: Begin) -> None:
     write_ids(tmp_path, {})
     assert sgdec(tmp_path, *corpus()).status == 0
     (tmp_path / "link").symlink_to("in.ids")
@@ -330,7 +348,7 @@ def test_merging_does_not_write_over_an_input(tmp_path: Path) -> None:
     assert (tmp_path / "in.ids").read_text() == before
 
 
-def test_merging_finds_missing_and_changed_results(tmp_path: Path) -> None:
+def test_merging_finds_missing_and_changed_results(tmp_path: Path, sgdec: Sgdec) -> None:
     lines = write_ids(tmp_path, {})
     assert sgdec(tmp_path, *corpus()).status == 0
     result = tmp_path / "d" / "results" / "000000" / "000000002.zip"
@@ -345,7 +363,7 @@ def test_merging_finds_missing_and_changed_results(tmp_path: Path) -> None:
     ran = sgdec(tmp_path, "corpus-merge", "d", "--output", "out.txt")
     assert ran.status == 1 and "chunk 2 (lines 11 to 15) has no result yet" in ran.err
     assert sgdec(tmp_path, *corpus()).status == 0
-    merged(tmp_path, lines)
+    merged(sgdec, tmp_path, lines)
     store = FolderStore(str(tmp_path / "d"))
     manifest = read_manifest(store)
     assert manifest is not None

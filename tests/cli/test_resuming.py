@@ -19,6 +19,7 @@ from sgdec.cli.main import main
 from sgdec.io.unfinished import NotedRows, open_noted
 from sgdec.plugins.host import Host
 from sgdec.plugins.options import describe
+from tests.helpers.breadth import examples
 from tests.helpers.places import ROOT
 from tests.helpers.tiny_models import write_checkpoint, write_lattice
 
@@ -47,7 +48,8 @@ LIST = """1 ||| 3 4 ||| a= -1 ||| -1
 LATTICES = 12
 """The fifth is not there."""
 OUTPUTS = {"text": "text.out", "ids": "ids.out", "nbest": "nbest.out", "jsonl": "jsonl.out", "fst": "fst.{id}.out"}
-MOMENTS = 16
+MOMENTS = examples(16)
+"""Signals for each format, besides those at every call."""
 
 
 def case(work: str, name: str, *args: str, kills: int = 0, seed: int = 1) -> list[Any]:

@@ -107,16 +107,23 @@ def test_progress_is_told_within_a_task(tmp_path: Path, make: Made) -> None:
     assert lines[0] < 27
 
 
-def test_a_deadly_line_costs_one_worker_which_is_replaced(tmp_path: Path, make: Made, mark: str) -> None:
-    deadly = {
+@pytest.mark.parametrize(
+    ("tokens", "seconds"), [((KILL, ABORT, BLOAT), 120.0), ((FREEZE,), 3.0)], ids=["deadly", "endless"]
+)
+def test_a_deadly_line_costs_one_worker_which_is_replaced(
+    tmp_path: Path, make: Made, mark: str, tokens: tuple[int, ...], seconds: float
+) -> None:
+    """Each has seconds enough to take 400 MiB, or to do a line that is not deadly."""
+    reasons = {
         KILL: "killed by SIGKILL",
         ABORT: "killed by SIGABRT",
-        FREEZE: "finished no line in 8 s (--line-seconds)",
+        FREEZE: "finished no line in 3 s (--line-seconds)",
         BLOAT: "MiB of memory, more than 400 (--worker-memory)",
     }
+    deadly = {token: reasons[token] for token in tokens}
     job = corpus(tmp_path, [*(f"3 {token}" for token in deadly), "4"], 1)
     last = Task(len(deadly))
-    with started(make(ahead=1), job, limits=Limits(8.0, 400 << 20)) as engine:  # seconds enough to take 400 MiB
+    with started(make(ahead=1), job, limits=Limits(seconds, 400 << 20)) as engine:
         ready(engine)
         for deaths, reason in enumerate(deadly.values(), 1):
             engine.submit(Task(deaths - 1))
@@ -193,7 +200,7 @@ def test_a_lost_node_costs_its_tasks_and_the_run_goes_on_with_the_others(
     tmp_path: Path, cluster: Any, caplog: pytest.LogCaptureFixture, mark: str
 ) -> None:
     """The merged output is the input, which the predictor copies: each line is in it once."""
-    lines = [f"{number % 90 + 3} {SLOW}" for number in range(80)]
+    lines = [f"{number % 90 + 3} {SLOW}" for number in range(40)]
     (tmp_path / "run").mkdir()
     job = replace(corpus(tmp_path, lines, 5), store=str(tmp_path / "run"))
     second = cluster.add_node(**{name: value for name, value in cluster.node.items() if name != "include_dashboard"})

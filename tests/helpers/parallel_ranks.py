@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import time
 from dataclasses import dataclass, field
 from functools import cache
@@ -24,10 +23,14 @@ from sgdec.training.device import trains_in_bf16
 from sgdec.training.parallel.group import ProcessGroup
 from sgdec.training.parallel.staged import Staged
 from sgdec.training.updating import OPTIMIZER, Updater
+from tests.helpers.breadth import EXHAUSTIVE
+from tests.helpers.ranks import forking
 
 SOURCE, TARGET, WIDTH, RATE = 23, 29, 6, 0.01
-STEPS = 6
+STEPS = 4
 """`make_batch` has every number of rows by then."""
+ROWS = (3, 4, 5, 1)
+"""Of every fourth batch one alone, so that there are ranks with nothing."""
 
 
 @dataclass(frozen=True)
@@ -58,12 +61,22 @@ CASES = {
     ),
 }
 """Dropout is off: it is drawn otherwise on several ranks."""
+SIZES = (2, 4)
+ON_SIZE = {
+    2: list(CASES) if EXHAUSTIVE else ["luong model", "luong hybrid", "luong hybrid fed", "gnmt model"],
+    4: list(CASES),
+}
+"""The cases for each number of ranks. Two have no rank in the middle, so a case for each table of volumes will do."""
+TRAINED = ("luong hybrid", "gnmt model")
+"""The cases that are also trained with dropout and in bf16."""
+WITH_DROPOUT, IN_BF16 = (SIZES, SIZES) if EXHAUSTIVE else ((4,), (2,))
+"""On how many ranks: neither depends on it."""
 
 
 def make_batch(seed: int, weighted: bool = False) -> TrainingBatch:
-    """Sentences of unequal lengths; of every fourth batch one alone, so that there are ranks with nothing."""
+    """Sentences of unequal lengths."""
     random = torch.Generator().manual_seed(seed)
-    rows = 1 if seed % 4 == 3 else 3 + seed % 3
+    rows = ROWS[seed % 4]
     sources, targets = (torch.randint(1, most, (rows,), generator=random) for most in (7, 8))
     source = torch.randint(3, SOURCE, (rows, int(sources.max())), generator=random)
     words = torch.randint(3, SOURCE, (rows, int(targets.max())), generator=random)
@@ -80,13 +93,18 @@ def make_updater(case: Case, group: ProcessGroup | None, *, precision: str = "fp
     shared = case.options.get("tied") == "all"
     context = ModelContext(TARGET if shared else SOURCE, TARGET, shared)
     options = {"width": WIDTH, **case.options, "dropout": dropout}
-    model: Model = Host().load("model", case.model)(context, **options)
+    model: Model = host().load("model", case.model)(context, **options)
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     config = make_config(case.model, case.mode if group else "none")
     Staged.steps = case.chunk
     model.to(torch.float64 if precision == "fp64" else torch.float32)
-    return Updater(config, model, precision, total_steps=2 * STEPS, group=group)
+    return Updater(config, model, precision, total_steps=12, group=group)
+
+
+@cache
+def host() -> Host:
+    return Host()
 
 
 @cache
@@ -159,10 +177,10 @@ def compare(case: Case, group: ProcessGroup, reference: Path, folder: Path) -> d
     }  # fmt: skip
 
 
-def train(case: Case, group: ProcessGroup, **settings: Any) -> list[float]:
+def train(case: Case, group: ProcessGroup, updates: int, **settings: Any) -> list[float]:
     """The losses of updates with the same batch."""
     updater = make_updater(case, group, **settings)
-    return [updater.update([make_batch(1)], step, 0.02)[0] for step in range(1, 11)]
+    return [updater.update([make_batch(1)], step, 0.02)[0] for step in range(1, 1 + updates)]
 
 
 def difference(a: Tensor | None, b: Tensor | None) -> float:
@@ -175,13 +193,15 @@ def work(rank: int, size: int, reference: Path, folder: Path) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=size, init_method=f"file://{folder}/meeting")
     group, results = ProcessGroup(rank, size), {}
-    for name, case in CASES.items():
-        results[name] = compare(case, group, reference / name, folder / name)
-    for name in ("luong hybrid", "gnmt model"):
-        results[f"{name}, dropout"] = {"runs": [train(CASES[name], group, dropout=0.2) for _ in range(2)]}
-        if trains_in_bf16():
-            bf16 = train(CASES[name], group, precision="bf16")
-            results[f"{name}, bf16"] = {"bf16": bf16, "fp64": train(CASES[name], group)}
+    for name in ON_SIZE[size]:
+        results[name] = compare(CASES[name], group, reference / name, folder / name)
+    for name in TRAINED:
+        if size in WITH_DROPOUT:
+            runs = [train(CASES[name], group, updates, dropout=0.2) for updates in (10, 4)]
+            results[f"{name}, dropout"] = {"runs": runs}
+        if size in IN_BF16 and trains_in_bf16():
+            bf16 = train(CASES[name], group, 5, precision="bf16")
+            results[f"{name}, bf16"] = {"bf16": bf16, "fp64": train(CASES[name], group, 5)}
     results["seconds"] = {"of processors, each rank": group.agree(round(time.process_time(), 1))}
     if group.first:
         (folder / "results.json").write_text(json.dumps(results))
@@ -190,8 +210,7 @@ def work(rank: int, size: int, reference: Path, folder: Path) -> None:
 
 def run_ranks(size: int, reference: Path, folder: Path) -> dict[str, Any]:
     """What came of `work` on so many ranks, forked from one process that has imported all that they need."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.helpers.parallel_ranks", "torch._dynamo"])
+    context = forking()
     ranks = [context.Process(target=work, args=(rank, size, reference, folder), daemon=True) for rank in range(size)]
     for process in ranks:
         process.start()

@@ -13,7 +13,10 @@ from typing import Any
 from sgdec.training.parallel.group import ProcessGroup
 from tests.helpers.empty_curves import leave_empty
 
-PRELOADED = ["sgdec.training.preparing", "torch._dynamo", "tests.helpers.ranks"]
+PRELOADED = [
+    "sgdec.training.preparing", "torch._dynamo", "sgdec.decoder", "sgdec.models.gnmt", "sgdec.models.luong",
+    "tests.helpers.ranks",
+]  # fmt: skip
 """Imported once, by the server that the ranks are forked from; the second takes seconds in the first update."""
 
 

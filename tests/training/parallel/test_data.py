@@ -1,11 +1,14 @@
 """Data-parallel training is the training of a single process, faster: the same losses, gradients, and checkpoints.
 
-Every check runs on 2 and on 4 ranks of this machine (gloo); batches have unequal lengths, some of them fewer
-sentences than there are ranks, some updates two batches. Dropout is off where numbers are compared.
+The checks run on 2 and on 4 ranks of this machine (gloo), all of them in `make exhaustive`; batches have unequal
+lengths, some of them fewer sentences than there are ranks, some updates two batches. Dropout is off where numbers are
+compared.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
@@ -13,7 +16,16 @@ import pytest
 from sgdec.checkpoints.files import load_tensors
 from sgdec.training.parallel.group import ProcessGroup
 from sgdec.training.preparing import prepare
-from tests.helpers.parallel_data_checks import VOCABULARY, WORKSPACE_MIB, equality, random_batch, run_checks
+from tests.helpers.parallel_data_checks import (
+    PRECISIONS,
+    STEPS,
+    VOCABULARY,
+    WITH_RUNS,
+    WORKSPACE_MIB,
+    equality,
+    random_batch,
+    run_checks,
+)
 from tests.helpers.parallel_data_checks import take as taken
 from tests.helpers.ranks import on_ranks
 from tests.helpers.training_case import make_config
@@ -33,21 +45,39 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return folder, config
 
 
-@pytest.fixture(scope="module", params=[2, 4])
-def ranks(request: pytest.FixtureRequest, run: Any) -> Ranks:
-    """What the checks say on every rank of a world of this size."""
+@pytest.fixture(scope="module")
+def worlds(run: Any) -> Callable[[int], Ranks]:
+    """What the checks say on every rank of a world of a size; they run once for each."""
     folder, config = run
-    return on_ranks(request.param, run_checks, str(folder / str(request.param)), config)
+
+    @cache
+    def world(size: int) -> Ranks:
+        return on_ranks(size, run_checks, str(folder / str(size)), config)
+
+    return world
 
 
-@pytest.mark.parametrize(("precision", "tolerance"), [("fp64", 1e-12), ("fp32", 1e-5)])
+@pytest.fixture(params=[2, 4])
+def ranks(request: pytest.FixtureRequest, worlds: Callable[[int], Ranks]) -> Ranks:
+    return worlds(request.param)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "precision", "tolerance"),
+    [
+        (size, precision, {"fp64": 1e-12, "fp32": 1e-5}[precision])
+        for size in PRECISIONS
+        for precision in PRECISIONS[size]
+    ],
+    indirect=["ranks"],
+)
 def test_losses_and_every_gradient_are_those_of_a_single_process(
     ranks: Ranks, precision: str, tolerance: float
 ) -> None:
     differences = ranks[0]["equality"][precision]
     assert differences["losses"] < tolerance
     assert differences["gradients"] < tolerance
-    assert differences["weights"] < tolerance, "after 20 updates, averaged"
+    assert differences["weights"] < tolerance, f"after {STEPS} updates, averaged"
 
 
 def test_a_mean_of_means_would_be_noticed(ranks: Ranks) -> None:
@@ -86,7 +116,7 @@ def test_what_is_sent_is_what_the_formula_says(ranks: Ranks) -> None:
         sent, expected = rank["volume"]["sent"], rank["volume"]["expected"]
         assert sent == pytest.approx(expected)
         by_hand = 2 * (size - 1) / size * 4 * rank["volume"]["parameters"]
-        assert sent["gradients"] == pytest.approx(20 * by_hand)
+        assert sent["gradients"] == pytest.approx(STEPS * by_hand)
 
 
 def test_a_loss_that_is_not_finite_on_one_rank_stops_all_before_the_update(ranks: Ranks) -> None:
@@ -96,6 +126,7 @@ def test_a_loss_that_is_not_finite_on_one_rank_stops_all_before_the_update(ranks
     assert all(rank["not finite"]["kept"] for rank in ranks)
 
 
+@pytest.mark.parametrize("ranks", WITH_RUNS, indirect=True)
 @pytest.mark.parametrize("way", ["to", "from"])
 def test_a_run_goes_on_with_another_number_of_ranks(ranks: Ranks, run: Any, way: str) -> None:
     """Checkpoints are those of a single process, the optimiser's memory included."""
@@ -109,6 +140,7 @@ def test_a_run_goes_on_with_another_number_of_ranks(ranks: Ranks, run: Any, way:
             assert float((tensor - other[name]).abs().max()) < 1e-12, name
 
 
+@pytest.mark.parametrize("ranks", WITH_RUNS, indirect=True)
 def test_batches_are_filled_to_the_memory_of_each_rank(ranks: Ranks) -> None:
     for rank in ranks:
         assert rank["workspace"]["order"] == ranks[0]["workspace"]["order"], "rank 0 measures for all"

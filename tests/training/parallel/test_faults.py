@@ -6,6 +6,11 @@ These are real processes of torchrun, one of which kills itself (SIGKILL) in the
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
+import time
+import traceback
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -74,15 +79,60 @@ def torchrun(config: TrainConfig, restarts: int = 0) -> tuple[int, str]:
 
 
 def launch(words: list[str], environment: dict[str, str], said: Path) -> None:
-    """``torchrun`` in a process that need not import torch first; its ranks are new processes as ever."""
+    """``torchrun`` in a process that need not import torch first; it forks its ranks, which need not either."""
     os.environ.clear()
     os.environ.update(environment)
-    file = os.open(said, os.O_WRONLY | os.O_CREAT)
+    file = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(file, 1)
     os.dup2(file, 2)
+    from torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_handler import SubprocessHandler
     from torch.distributed.run import main as torchrun
 
+    SubprocessHandler._popen = lambda _, words, environment: Forked(list(words), environment)
     torchrun(words)
+
+
+class Forked:
+    """What torchrun asks of `subprocess.Popen`: a rank in a session of its own."""
+
+    def __init__(self, words: list[str], environment: dict[str, str]) -> None:
+        """``words``: of a command ``python -u -m sgdec.cli ...``."""
+        assert words[1:4] == ["-u", "-m", "sgdec.cli"]
+        self.returncode: int | None = None
+        self.pid = os.fork()
+        if self.pid == 0:
+            status = 1
+            try:
+                os.setsid()
+                for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+                    signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+                os.environ.clear()
+                os.environ.update(environment)
+                status = main(words[4:])
+            except SystemExit as end:
+                status = end.code if isinstance(end.code, int) else 1
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(status)
+
+    def poll(self) -> int | None:
+        if self.returncode is None:
+            process, status = os.waitpid(self.pid, os.WNOHANG)
+            if process:
+                self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+    def wait(self, timeout: float) -> int:
+        limit = time.monotonic() + timeout
+        while self.poll() is None:
+            if time.monotonic() > limit:
+                raise subprocess.TimeoutExpired("a rank", timeout)
+            time.sleep(0.05)
+        assert self.returncode is not None
+        return self.returncode
 
 
 def settings(folder: Path, output: str, **given: Any) -> TrainConfig:
