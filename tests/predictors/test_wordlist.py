@@ -52,6 +52,8 @@ class TestNeverContract(TestWordlistContract):
 
 @pytest.mark.slow
 class TestListOfEachSentence(TestWordlistContract):
+    own_sentences = True
+
     def prepare(self, folder: Path) -> dict[str, Any]:
         for source in self.sources:
             listed(folder, *["a", "b", "ab"][: 1 + source.id % 3], name=f"{source.id}.txt")
