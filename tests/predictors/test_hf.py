@@ -20,7 +20,7 @@ from sgdec import EOS, Context, Source
 from sgdec.decoder import Decoder
 from sgdec.search.constellation import Constellation
 from sgdec.search.scheduler import Scheduler
-from sgdec.testing import PredictorContract
+from sgdec.testing import PredictorContract, walks
 from tests.helpers.loaded_once import probe_models_once
 from tests.helpers.pretrained import FAMILIES, V, tiny_model
 
@@ -113,6 +113,12 @@ class HfContract(PredictorContract):
     plugin = "hf"
     family: ClassVar[str]
     walk_length = 4
+    walks = 2
+
+    @pytest.fixture(autouse=True)
+    def _shorter(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Log-probabilities are never positive, however long a walk is."""
+        monkeypatch.setattr(walks, "FAR", 12)
 
     def make(self) -> HfPredictor:
         return HfPredictor.of(shared_model(self.family))
