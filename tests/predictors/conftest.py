@@ -25,7 +25,6 @@ OF_THE_CODE = {
     "test_abilities_answer_each_state_on_its_own",
     "test_abilities_change_nothing",
     "test_arcs_change_neither_their_arguments_nor_earlier_results",
-    "test_arcs_of_tensors_are_those_of_arrays",
     "test_relaxations_are_the_same_objects_in_all_states_of_a_sentence",
 }
 """Promises that the code of a predictor keeps or breaks, whatever its options."""

@@ -104,7 +104,8 @@ def alone(
 
     @cache
     def found(case: Case) -> Found:
-        return decode([case.entry], given_alone(case, partners, options), *SEARCH, written(tmp_path_factory.mktemp("alone")))
+        inputs = written(tmp_path_factory.mktemp("alone"))
+        return decode([case.entry], given_alone(case, partners, options), *SEARCH, inputs)
 
     return found
 

@@ -425,6 +425,9 @@ class TestFstTokWithFewStates(TestFstTok):
 
 
 class TestNestedFstTok(TestFstTok):
+    walk_length = 4
+    walks = 2
+
     def inner(self) -> BatchPredictor:
         return FstTok(lift(super().inner()), self.path)
 

@@ -76,9 +76,10 @@ CASES = [(kind, words, mode) for kind in KINDS for words in LISTS for mode in ge
     [
         pytest.param(
             kind, words, mode, id=f"{kind}-{' '.join(words)}-{mode}",
-            marks=[pytest.mark.exhaustive] if ([*KINDS].index(kind) + LISTS.index(words) + (mode == "only")) % 2 else [],
+            marks=[pytest.mark.exhaustive] if number % 2 != (mode == "only") else [],
         )
         for kind, words, mode in CASES
+        for number in [[*KINDS].index(kind) + LISTS.index(words)]
     ],
 )  # fmt: skip
 def test_a_search_finds_all_sequences_of_allowed_words(

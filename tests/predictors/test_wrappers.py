@@ -25,6 +25,7 @@ from sgdec.testing.automaton_checks import AutomatonChecks
 from sgdec.testing.relaxation_checks import RelaxationChecks
 from sgdec.testing.release_checks import ReleaseChecks
 from sgdec.wrapping import Wrapper
+from tests.helpers.breadth import EXHAUSTIVE
 from tests.helpers.contracts import PluginContract
 from tests.helpers.relaxing import Trigrams, WholeLattice, random_automaton
 
@@ -250,7 +251,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """
     if "kind" in metafunc.fixturenames:
         first, *others = metafunc.cls.kinds
-        if any(metafunc.function.__name__ in vars(cls) for cls in (AutomatonChecks, ReleaseChecks, RelaxationChecks)):
+        if not EXHAUSTIVE and any(
+            metafunc.function.__name__ in vars(cls) for cls in (AutomatonChecks, ReleaseChecks, RelaxationChecks)
+        ):
             others = [kind for kind in others if kind in BARE]
         metafunc.parametrize("kind", [first, *others])
 
