@@ -34,7 +34,7 @@ def can_follow(row: Row, tokens: Collection[int] | None) -> list[int]:
 
 
 def any_of(choice: Sequence[int], rng: np.random.Generator) -> int:
-    """What ``rng.choice`` draws from a list, without the array that it makes of the list."""
+    """A random item: the one that ``rng.choice`` would draw, without the array that it makes of a list."""
     return choice[int(rng.integers(len(choice)))]
 
 

@@ -53,7 +53,7 @@ def load(kind: str, name: str) -> type[Any]:
     """A plugin's class, found by its file, which is read once: contracts make plugins hundreds of times."""
     files = {"regex": "regex", "hints": "hints", "ban": "ban", "diverse-beam": "diverse_beam", "two-pass": "two_pass"}
     host = Host([str(FOLDER / f"{files.get(name, 'repetition')}.py")], autoload=False)
-    return host.load(kind, name)  # type: ignore[arg-type]
+    return host.load(kind, name)
 
 
 @pytest.mark.parametrize("file", sorted(FOLDER.glob("*.py")), ids=lambda file: file.stem)

@@ -59,7 +59,7 @@ def scores_without_cache(predictor: HfPredictor, model: Any, source: Source, pre
 SEARCHES = [("beam", 8), ("vanilla", 1), ("dfs", 1), ("restarting", 8), ("sample", 8)]
 """Decoders with sizes of batches."""
 ALL_SEARCHES = ("marian", "gpt2", "qwen2", "mamba", "jamba")
-"""Families with each kind of memory: an encoder's, attention's (twice, with other ids of roles), recurrent, and mixed.
+"""Families with each kind of memory: an encoder's, attention's (twice, with other ids), recurrent, and mixed.
 
 `make test` runs the others, whose architectures differ in what transformers computes, with two searches: one of many
 prefixes at a time, and one that jumps back.
