@@ -16,7 +16,7 @@ from sgdec.protocol import ABILITIES, FORBIDDEN, BatchPredictor, Source, State, 
 from sgdec.testing.reading import plain, read_row, where
 from sgdec.testing.snapshot import snapshot
 from sgdec.testing.subject import TestSubject
-from sgdec.testing.walks import Visit, can_follow, completions, follow, go_far, visits
+from sgdec.testing.walks import Visit, any_of, can_follow, completions, follow, go_far, visits
 
 
 class AbilityChecks(TestSubject):
@@ -227,4 +227,4 @@ class AbilityChecks(TestSubject):
             choice = can_follow(rows[0], self.tokens)
             if not choice:
                 return
-            states = predictor.consume_batch(states, [int(rng.choice(choice))] * len(states))
+            states = predictor.consume_batch(states, [any_of(choice, rng)] * len(states))

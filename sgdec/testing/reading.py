@@ -40,11 +40,14 @@ def read_row(scores: Scores, place: int, vocab_size: int) -> Row:
         return row
     sparse = scores.rows[place]
     row = np.full(vocab_size, float(sparse.default))
-    for token, score in zip(plain_tokens(sparse.tokens), plain(sparse.scores), strict=True):
+    tokens, values = plain_tokens(sparse.tokens), plain(sparse.scores)
+    for token in tokens:
         assert 0 <= token < vocab_size, (
             f"a predictor must list only tokens of the vocabulary: it lists {token}, V is {vocab_size}"
         )
-        row[token] = score
+    if len(tokens) != len(values):
+        raise ValueError(f"a sparse row must have one score per token: {len(tokens)} tokens, {len(values)} scores")
+    row[tokens] = values
     return row
 
 
@@ -75,8 +78,11 @@ def ask(predictor: Predictor, vocab_size: int, candidates: Sequence[int] | None 
 
 def difference(first: Row, second: Row, tolerance: float, tokens: Sequence[int] | None = None) -> str | None:
     """The first token (of ``tokens``, if given) whose scores differ by more than ``tolerance``, in words, or None."""
-    equal = np.isclose(first, second, rtol=tolerance, atol=tolerance, equal_nan=True)
     wanted = range(len(first)) if tokens is None else tokens
+    at = slice(None) if tokens is None else list(tokens)
+    if (first[at] == second[at]).all():
+        return None  # almost always
+    equal = np.isclose(first, second, rtol=tolerance, atol=tolerance, equal_nan=True)
     for token in wanted:
         if not equal[token]:
             return f"token {token} scores {first[token]:g}, but then {second[token]:g}"

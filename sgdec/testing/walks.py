@@ -29,11 +29,13 @@ Next: TypeAlias = Callable[[Row, int], int | None]
 
 def can_follow(row: Row, tokens: Collection[int] | None) -> list[int]:
     """The tokens other than ``</s>`` that a row allows, among ``tokens`` if given."""
-    return [
-        token
-        for token in np.flatnonzero(row != FORBIDDEN).tolist()
-        if token != EOS and (tokens is None or token in tokens)
-    ]
+    allowed = (row != FORBIDDEN).nonzero()[0].tolist()
+    return [token for token in allowed if token != EOS and (tokens is None or token in tokens)]
+
+
+def any_of(choice: Sequence[int], rng: np.random.Generator) -> int:
+    """A random item: the one that ``rng.choice`` would draw, without the array that it makes of a list."""
+    return choice[int(rng.integers(len(choice)))]
 
 
 def random_prefix(
@@ -51,7 +53,7 @@ def random_prefix(
         choice = can_follow(ask(predictor, vocab_size), tokens)
         if not choice:
             break
-        prefix.append(int(rng.choice(choice)))
+        prefix.append(any_of(choice, rng))
         predictor.consume(prefix[-1])
     return tuple(prefix)
 
@@ -82,7 +84,7 @@ def go_far(rng: np.random.Generator, sign: int, tokens: Collection[int] | None =
         choice = can_follow(row, tokens) if length < FAR else []
         if choice and rng.random() < 0.75:
             return max(choice, key=lambda token: sign * float(row[token]))
-        return int(rng.choice(choice)) if choice else None
+        return any_of(choice, rng) if choice else None
 
     return choose
 
@@ -132,10 +134,10 @@ def _choose(
     choice = can_follow(row, tokens) if room > 0 else []
     if row[EOS] != FORBIDDEN:
         if attempt % 2:
-            return EOS if not choice or rng.random() < 0.5 else int(rng.choice(choice))
+            return EOS if not choice or rng.random() < 0.5 else any_of(choice, rng)
         choice.append(EOS)
     if not choice:
         return None
     if attempt == 0 or rng.random() < 0.5:
         return max(choice, key=lambda token: sign * float(row[token]))
-    return int(rng.choice(choice))
+    return any_of(choice, rng)

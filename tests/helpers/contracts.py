@@ -25,6 +25,8 @@ class PluginContract(PredictorContract):
     plugin: ClassVar[str]
     vocab_size = V
     options: dict[str, Any]
+    own_sentences: ClassVar[bool] = False
+    """Whether a variant of another contract begins and releases sentences in its own way."""
 
     @pytest.fixture(scope="class", autouse=True)
     @classmethod

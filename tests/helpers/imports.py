@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import sgdec
@@ -13,6 +14,7 @@ PACKAGES = {"sgdec": ROOT, "sgdec_predictors": ROOT / "predictors", "sgdec_decod
 """Each package, and the source root that it lies in."""
 
 
+@cache
 def modules() -> dict[str, Path]:
     """Every module of the three packages by name."""
     found = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from configparser import ConfigParser
 from fnmatch import fnmatch
+from functools import cache
 
 from tests.helpers.imports import modules
 from tests.helpers.places import ROOT
@@ -26,6 +27,7 @@ KIT = ["sgdec.testing", "sgdec.testing.seq2seq_contract", "sgdec.testing.languag
 """For tests of plugins, and not for plugins."""
 
 
+@cache
 def public_modules() -> list[str]:
     """Every module that plugins or their tests may import, by name."""
     return sorted(name for name in modules() if any(fnmatch(name, pattern) for pattern in [*PUBLIC, *KIT]))

@@ -108,14 +108,14 @@ def test_prefixes_that_cannot_become_canonical_end_early() -> None:
 
 def test_rows_are_kept_within_their_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """A row can forbid most of the vocabulary, and there is one for each last token."""
-    words = WordVocabulary([*SPECIAL, *map(str, range(997))])
-    monkeypatch.setattr(sgdec_predictors.canonical, "ROOM", 100_000)
+    words = WordVocabulary([*SPECIAL, *map(str, range(297))])
+    monkeypatch.setattr(sgdec_predictors.canonical, "ROOM", 30_000)
     predictor = Canonical(Context(vocabularies=Vocabularies(target=words)))
-    states = [(0, token) for token in range(3, 1000)]
-    assert all(len(row.tokens) == 1000 for row in predictor.predict_batch(states).rows)
+    states = [(0, token) for token in range(3, 300)]
+    assert all(len(row.tokens) == 300 for row in predictor.predict_batch(states).rows)
     gc.collect()
-    kept = [each for each in gc.get_objects() if type(each) is SparseRow and len(each.tokens) == 1000]
-    assert 0 < len(kept) <= 100_000 / (16 * 1000)
+    kept = [each for each in gc.get_objects() if type(each) is SparseRow and len(each.tokens) == 300]
+    assert 0 < len(kept) <= 30_000 / (16 * 300)
 
 
 def test_it_needs_a_vocabulary_that_segments_text_by_itself() -> None:

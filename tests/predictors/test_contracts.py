@@ -15,7 +15,7 @@ import pytest
 
 from sgdec.context import EOS, Context
 from sgdec.protocol import BatchPredictor, Source
-from sgdec.testing import PredictorContract
+from sgdec.testing import PredictorContract, walks
 from tests.helpers.contracts import HOST, PluginContract, V, contracts
 
 
@@ -24,17 +24,13 @@ class TestWordCount(PluginContract):
 
 
 @pytest.mark.slow
-class TestWordCountOfOneToken(PluginContract):
-    plugin = "wc"
-
+class TestWordCountOfOneToken(TestWordCount):
     def prepare(self, folder: Path) -> dict[str, Any]:
         return {"token": 5}
 
 
 @pytest.mark.slow
-class TestWordCountOfTheEnd(PluginContract):
-    plugin = "wc"
-
+class TestWordCountOfTheEnd(TestWordCount):
     def prepare(self, folder: Path) -> dict[str, Any]:
         return {"token": EOS}
 
@@ -112,6 +108,12 @@ def loaded_once() -> Iterator[None]:
 class TestNmt(PluginContract):
     plugin = "nmt"
     walk_length = 4
+    walks = 2
+
+    @pytest.fixture(autouse=True)
+    def _shorter(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Log-probabilities are never positive, however long a walk is."""
+        monkeypatch.setattr(walks, "FAR", 12)
 
     @pytest.fixture(scope="class", autouse=True)
     @classmethod

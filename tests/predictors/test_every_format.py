@@ -63,7 +63,12 @@ def loaded_once() -> Iterator[None]:
 
 @pytest.fixture
 def inputs(tmp_path: Path) -> Path:
-    path = tmp_path / "input"
+    return written(tmp_path)
+
+
+def written(folder: Path) -> Path:
+    """The input, in a folder to which a run may write."""
+    path = folder / "input"
     path.write_text("".join(f"{line}\n" for line in SENTENCES))
     return path
 
@@ -87,6 +92,30 @@ def run(command: str, predictors: list[str], given: list[str], *rest: object) ->
     words += ["--input-format", "ids", "--output-format", "jsonl", "--output", str(output)]
     assert main([*words, *map(str, rest)]) == 0
     return [json.loads(line) for line in output.read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def alone(
+    partners: Mapping[str, list[str]],
+    options: Callable[[Case], list[str]],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Callable[[Case], Found]:
+    """What a beam search finds with a case alone; searched once for all tests."""
+
+    @cache
+    def found(case: Case) -> Found:
+        inputs = written(tmp_path_factory.mktemp("alone"))
+        return decode([case.entry], given_alone(case, partners, options), *SEARCH, inputs)
+
+    return found
+
+
+def given_alone(
+    case: Case, partners: Mapping[str, list[str]], options: Callable[[Case], list[str]]
+) -> list[str]:
+    """The options of a case, with a vocabulary if it needs one."""
+    tokenizer = ["--tokenizer", f"{partners['open, with a vocabulary'][2]}/tokenizer.spm"]
+    return [*options(case), *(tokenizer if case.vocabulary == "needs" else [])]
 
 
 def decode(predictors: list[str], given: list[str], *rest: object) -> Found:
@@ -115,14 +144,22 @@ def mixes(case: Case) -> Iterator[str]:
         yield "restricting"
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def marks(case: Case) -> list[pytest.MarkDecorator]:
+    """`make test` has one format of each model here; below, every other format scores as this one does."""
+    alike = [other for other in CASES if case.says and (other.entry, other.says) == (case.entry, case.says)]
+    return [pytest.mark.exhaustive] if case in alike[1:] else []
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.id, marks=marks(case)) for case in CASES])
 def test_a_predictor_runs_alone(
-    case: Case, partners: Mapping[str, list[str]], options: Callable[[Case], list[str]], inputs: Path
+    case: Case,
+    partners: Mapping[str, list[str]],
+    options: Callable[[Case], list[str]],
+    alone: Callable[[Case], Found],
+    inputs: Path,
 ) -> None:
-    given = [*options(case)]
-    if case.vocabulary == "needs":
-        given += ["--tokenizer", f"{partners['open, with a vocabulary'][2]}/tokenizer.spm"]
-    found = decode([case.entry], given, *SEARCH, inputs)
+    given = given_alone(case, partners, options)
+    found = alone(case)
     expect_equal(found, decode([case.entry], given, *SEARCH, "--batch-size", "1", inputs))
     decode([case.entry], given, "--decoder", "greedy", inputs)
     targets = inputs.with_name("targets")
@@ -135,8 +172,7 @@ def test_a_predictor_runs_alone(
 
 @pytest.mark.parametrize(
     ("case", "mix"),
-    [(case, mix) for case in CASES for mix in mixes(case)],
-    ids=lambda part: getattr(part, "id", part),
+    [pytest.param(case, mix, id=f"{case.id}-{mix}", marks=marks(case)) for case in CASES for mix in mixes(case)],
 )
 def test_a_predictor_runs_first_and_last_in_a_mix(
     case: Case,
@@ -153,15 +189,8 @@ def test_a_predictor_runs_first_and_last_in_a_mix(
 
 
 @pytest.mark.parametrize("says", sorted({case.says for case in CASES if case.says}))
-def test_formats_of_one_model_score_alike(
-    says: str, partners: Mapping[str, list[str]], options: Callable[[Case], list[str]], inputs: Path
-) -> None:
-    results = []
-    for case in (case for case in CASES if case.says == says):
-        given = [*options(case)]
-        if case.vocabulary == "needs":
-            given += ["--tokenizer", f"{partners['open, with a vocabulary'][2]}/tokenizer.spm"]
-        results.append(decode([case.entry], given, *SEARCH, inputs))
+def test_formats_of_one_model_score_alike(says: str, alone: Callable[[Case], Found]) -> None:
+    results = [alone(case) for case in CASES if case.says == says]
     for result in results[1:]:
         expect_equal(results[0], result)
 

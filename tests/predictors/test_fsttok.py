@@ -366,7 +366,7 @@ class TestFstTok(FstTokContract):
     pass
 
 
-class TestFstTokInArrays(FstTokContract):
+class TestFstTokInArrays(TestFstTok):
     @pytest.fixture(autouse=True)
     def _in_arrays(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(fsttok, "WIDE", 0)
@@ -394,11 +394,11 @@ def test_arrays_say_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ki
     assert np.allclose(rows[:4], rows[4:], rtol=0, atol=1e-12)
 
 
-class TestFstTokThatSums(FstTokContract):
+class TestFstTokThatSums(TestFstTok):
     options: ClassVar[dict[str, Any]] = {"semiring": "log"}
 
 
-class TestFstTokAroundLogProbabilities(FstTokContract):
+class TestFstTokAroundLogProbabilities(TestFstTok):
     """Without keys, without bounds of its own."""
 
     @pytest.fixture(autouse=True)
@@ -410,21 +410,24 @@ class TestFstTokAroundLogProbabilities(FstTokContract):
         return Counted()
 
 
-class TestFstTokOnDemand(FstTokContract):
+class TestFstTokOnDemand(TestFstTok):
     def inner(self) -> Predictor:
         return OnDemandTable(np.random.default_rng(1).uniform(-3, 1, (V, V)))
 
 
-class TestFstTokAroundALattice(FstTokContract):
+class TestFstTokAroundALattice(TestFstTok):
     def inner(self) -> Predictor | BatchPredictor:
         return inner_predictor("lattice", np.random.default_rng(4))
 
 
-class TestFstTokWithFewStates(FstTokContract):
+class TestFstTokWithFewStates(TestFstTok):
     options: ClassVar[dict[str, Any]] = {"max_states": 2}
 
 
-class TestNestedFstTok(FstTokContract):
+class TestNestedFstTok(TestFstTok):
+    walk_length = 4
+    walks = 2
+
     def inner(self) -> BatchPredictor:
         return FstTok(lift(super().inner()), self.path)
 

@@ -73,6 +73,8 @@ class TestGrammarContract(PluginContract):
 
 @pytest.mark.slow
 class TestGrammarOfEachSentence(TestGrammarContract):
+    own_sentences = True
+
     def prepare(self, folder: Path) -> dict[str, Any]:
         for source in self.sources:
             written(folder, f"start: /[ab ]{{{source.id},}}/", f"{source.id}.lark")

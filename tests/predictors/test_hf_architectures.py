@@ -81,6 +81,14 @@ AGREE: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 """By architecture: the config of a tiny model."""
 
+LIKE_OTHERS = {
+    "BlenderbotForConditionalGeneration", "BlenderbotSmallForConditionalGeneration", "MvpForConditionalGeneration",
+    "PLBartForConditionalGeneration", "UMT5ForConditionalGeneration", "BioGptForCausalLM", "XGLMForCausalLM",
+    "CodeGenForCausalLM", "PhiForCausalLM", "StableLmForCausalLM", "Gemma3ForCausalLM", "MixtralForCausalLM",
+    "FalconMambaForCausalLM", "BambaForCausalLM",
+}  # fmt: skip
+"""Each has the positions, windows, caches and recurrent layers of another one; `make exhaustive` tries them."""
+
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     # Without a cache, or with one of another form.
     "OpenAIGPTLMHeadModel": ({**IDS, "n_embd": 16, "n_layer": 2, "n_head": 2}, "cannot be read token by token"),
@@ -130,7 +138,9 @@ def at_once(model: Any, source: Sequence[int], prefix: Sequence[int]) -> torch.T
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", AGREE)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.exhaustive] if name in LIKE_OTHERS else []) for name in AGREE]
+)
 def test_batches_of_old_and_new_prefixes_score_as_tokens_at_once(name: str) -> None:
     model = made(name, AGREE[name])
     predictor = HfPredictor.of(model)

@@ -78,7 +78,7 @@ def line_of(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], *o
     return said.out, "".join(named)
 
 
-@pytest.mark.parametrize("family", ["bart", "marian", "gpt2"])
+@pytest.mark.parametrize("family", [pytest.param("bart", marks=pytest.mark.exhaustive), "marian", "gpt2"])
 def test_the_named_options_find_what_generate_finds(
     family: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +43,9 @@ def without_unspelled(model: Any, folder: Path) -> None:
     model.generation_config.save_pretrained(folder)
 
 
+@lru_cache(maxsize=1)
 def load(folder: Path) -> tuple[Any, Any]:
-    """The tokenizer and the model."""
+    """The tokenizer and the model, read once for all lines of a test."""
     import transformers
 
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)

@@ -247,8 +247,6 @@ class TestLength(PluginContract):
         return {"weights": SGNMT}
 
 
-class TestLengthAtOnce(PluginContract):
-    plugin = "length"
-
+class TestLengthAtOnce(TestLength):
     def prepare(self, folder: Path) -> dict[str, Any]:
         return {"weights": SGNMT, "point": True, "offset": 1}

@@ -80,9 +80,7 @@ class TestContract(PredictorContract):
         return tiny()
 
 
-class TestContractOfTheBinary(PredictorContract):
-    vocab_size = V
-
+class TestContractOfTheBinary(TestContract):
     def make(self) -> Predictor | BatchPredictor:
         return tiny(TINY_BINARY)
 

@@ -20,6 +20,7 @@ from sgdec_predictors.phrases import Phrases
 from sgdec import EOS, Context, SgdecError, Source, UsageError
 from sgdec.context import Vocabularies
 from sgdec.text.words import SPECIAL, WordVocabulary
+from tests.helpers.breadth import examples
 from tests.helpers.contracts import PluginContract, SearchContract
 from tests.helpers.phrases import WORDS, is_allowed, predictor, row_after, scores
 from tests.helpers.pretrained_tokenizers import TEXT
@@ -41,7 +42,7 @@ PARTS = st.sampled_from([line for line in TEXT if line.strip()]).flatmap(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(data=st.data())
 def test_exactly_the_texts_with_all_wanted_phrases_and_no_other_are_allowed(
     tmp_path_factory: pytest.TempPathFactory, kind: str, data: st.DataObject
@@ -71,7 +72,7 @@ def test_exactly_the_texts_with_all_wanted_phrases_and_no_other_are_allowed(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(data=st.data())
 def test_a_row_forbids_just_the_tokens_that_complete_a_phrase(
     tmp_path_factory: pytest.TempPathFactory, kind: str, data: st.DataObject

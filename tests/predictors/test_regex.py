@@ -58,6 +58,8 @@ class TestRegexContract(PluginContract):
 
 @pytest.mark.slow
 class TestRegexOfEachSentence(TestRegexContract):
+    own_sentences = True
+
     def prepare(self, folder: Path) -> dict[str, Any]:
         (folder / "patterns.txt").write_text("".join(f"[ab ]{{{n % 3},}}\n" for n in range(1, 99)))
         return {"path": str(folder / "patterns.txt"), "cache": "none", "context": self.context}

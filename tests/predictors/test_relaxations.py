@@ -21,6 +21,7 @@ from sgdec.search.constellation import Constellation
 from sgdec.search.space import SearchSpace
 from sgdec.testing import enumerate_space
 from sgdec.wrapping import Wrapper
+from tests.helpers.breadth import examples
 from tests.helpers.contracts import HOST
 from tests.helpers.relaxing import Trigrams, WholeLattice, random_automaton
 
@@ -102,6 +103,16 @@ def reachable(predictor: BatchPredictor, source: Source) -> Iterator[Reached]:
         waiting += [(each, length + 1) for each in after.values()]
 
 
+def best_totals(constellation: Constellation, source: Source) -> dict[tuple[int, ...], float]:
+    """By enumeration: the best total of the hypotheses that begin with each prefix."""
+    best: dict[tuple[int, ...], float] = {}
+    for path in enumerate_space(constellation, source):
+        for length in range(len(path.tokens) + 1):
+            prefix = path.tokens[:length]
+            best[prefix] = max(path.total, best.get(prefix, -INF))
+    return best
+
+
 @pytest.mark.parametrize("source", SOURCES, ids=["limited", "unlimited"])
 def test_every_relaxation_bounds_every_score_and_follows_every_token(
     case: Case, source: Source, tmp_path: Path
@@ -110,15 +121,17 @@ def test_every_relaxation_bounds_every_score_and_follows_every_token(
     found = list(reachable(predictor, source))
     relaxations = predictor.relaxations(found[0][0])
     assert relaxations[-1].size == 1 and relaxations[-1].memory == 0
+    states = [state for state, finite, _ in found for _ in finite]
+    tokens = np.array([token for _, finite, _ in found for token in finite])
+    scores = np.array([score for _, finite, _ in found for score in finite.values()])
+    goes_on = np.array([token in after for _, finite, after in found for token in finite])
+    following = [after[token] for _, finite, after in found for token in finite if token in after]
     for relaxation in relaxations:
-        for state, finite, after in found:
-            (here,) = relaxation.of([state])
-            assert 0 <= here < relaxation.size
-            for token, score in finite.items():
-                at = np.array([here]), np.array([token])
-                assert relaxation.lowest(*at)[0] <= score <= relaxation.highest(*at)[0]
-                if token in after:
-                    assert relaxation.after(*at)[0] == relaxation.of([after[token]])[0]
+        here = np.array(relaxation.of(states))
+        assert ((here >= 0) & (here < relaxation.size)).all()
+        assert (relaxation.lowest(here, tokens) <= scores).all()
+        assert (relaxation.highest(here, tokens) >= scores).all()
+        assert relaxation.after(here[goes_on], tokens[goes_on]).tolist() == list(relaxation.of(following))
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=["limited", "unlimited"])
@@ -141,18 +154,18 @@ def test_with_a_lattice_the_product_bound_is_exact(
     case: Case, source: Source, weight: float, tmp_path: Path
 ) -> None:
     """At every prefix, against enumeration. In a cyclic lattice, and with a discount, it is only a bound."""
-    for seed in range(8):
+    for seed in range(examples(8)):
         rng = np.random.default_rng(seed)
         cyclic = source.max_length is not None and seed % 2 == 1
         lattices = [random_automaton(rng, 5, V, cyclic) for _ in SOURCES]
         predictors = {"lattice": WholeLattice(lattices), "other": made(case, tmp_path)}
         constellation = Constellation.of(predictors, weights=(1.0, weight), vocab_size=V, bounds="product")
         space = SearchSpace(constellation, constellation.roots([source])[0])
-        paths = enumerate_space(constellation, source)
+        reachable_from = best_totals(constellation, source)
         waiting = [space.root]
         while waiting:
             node = waiting.pop()
-            reached = max((path.total for path in paths if path.tokens[: node.length] == node.tokens), default=-INF)
+            reached = reachable_from.get(node.tokens, -INF)
             bound = node.total + space.bound([node])[0]
             assert bound >= reached
             if case.exact and not cyclic:
@@ -304,11 +317,11 @@ def check_bounds(predictors: dict[str, BatchPredictor], weight: float) -> None:
     constellation = Constellation.of(predictors, weights=(1.0, weight), vocab_size=V, bounds="product")
     space = SearchSpace(constellation, constellation.roots([source])[0])
     assert constellation.folding_under(constellation.weights).helps
-    paths = enumerate_space(constellation, source)
+    reachable_from = best_totals(constellation, source)
     waiting = [space.root]
     while waiting:
         node = waiting.pop()
-        reached = max((path.total for path in paths if path.tokens[: node.length] == node.tokens), default=-INF)
+        reached = reachable_from.get(node.tokens, -INF)
         (bound,) = space.bound([node])
         assert reached <= node.total + bound < 1e5
         waiting += [child for child in space.expand([node])[0] if not child.finished]

@@ -249,11 +249,15 @@ class TestPlainList(TestBuiltTrie):
 
 
 class TestTriePerSentence(TestBuiltTrie):
+    own_sentences = True
+
     form = "built-{id}"
 
 
 @pytest.mark.slow
 class TestPlainListPerSentence(TestBuiltTrie):
+    own_sentences = True
+
     form = "plain-{id}"
 
 

@@ -141,11 +141,11 @@ class TestWord2Char(Word2CharContract):
     pass
 
 
-class TestWord2CharOnDemand(Word2CharContract):
+class TestWord2CharOnDemand(TestWord2Char):
     def inner(self) -> Any:
         return OnDemandTable(table())
 
 
-class TestWord2CharThatForbids(Word2CharContract):
+class TestWord2CharThatForbids(TestWord2Char):
     def inner(self) -> Any:
         return Bonus({EOS: -0.5, 4: -1.0, 5: -2.0}, default=-math.inf)

@@ -6,7 +6,7 @@ import gzip
 import itertools
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -52,6 +52,8 @@ class TestNeverContract(TestWordlistContract):
 
 @pytest.mark.slow
 class TestListOfEachSentence(TestWordlistContract):
+    own_sentences = True
+
     def prepare(self, folder: Path) -> dict[str, Any]:
         for source in self.sources:
             listed(folder, *["a", "b", "ab"][: 1 + source.id % 3], name=f"{source.id}.txt")
@@ -64,9 +66,22 @@ class TestNeverOfPieces(TestNeverContract):
     context = context_of("unigram")
 
 
-@pytest.mark.parametrize("mode", ["only", "never"])
-@pytest.mark.parametrize("words", [("a", "ab"), ("b",), ("é", "bab"), ("z",)], ids=" ".join)
-@pytest.mark.parametrize("kind", KINDS)
+LISTS = (("a", "ab"), ("b",), ("é", "bab"), ("z",))
+CASES = [(kind, words, mode) for kind in KINDS for words in LISTS for mode in get_args(Mode)]
+"""Of these `make test` has each list of each vocabulary, in one of the modes, so that every pair is tried."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "mode"),
+    [
+        pytest.param(
+            kind, words, mode, id=f"{kind}-{' '.join(words)}-{mode}",
+            marks=[pytest.mark.exhaustive] if number % 2 != (mode == "only") else [],
+        )
+        for kind, words, mode in CASES
+        for number in [[*KINDS].index(kind) + LISTS.index(words)]
+    ],
+)  # fmt: skip
 def test_a_search_finds_all_sequences_of_allowed_words(
     kind: str, words: tuple[str, ...], mode: Mode, tmp_path: Path
 ) -> None:
