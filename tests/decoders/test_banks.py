@@ -34,6 +34,7 @@ from sgdec.text.words import SPECIAL, WordVocabulary
 from sgdec.trace.records import Tracing
 from tests.helpers.beam_reference import SOURCE, Counting, Tabled, constrained, random_definition, random_table
 from tests.helpers.both_beams import OPTIONS, compare, options
+from tests.helpers.breadth import examples
 from tests.helpers.relaxing import WholeLattice, random_automaton
 
 V = 7
@@ -67,7 +68,7 @@ def test_slots_go_to_the_banks_in_turn(sentences: list[Any], size: int) -> None:
 @pytest.mark.parametrize("make", [BeamDecoder, VanillaDecoder])
 def test_banks_find_what_their_definition_finds(make: type[Decoder]) -> None:
     different = 0
-    for seed in range(150):
+    for seed in range(examples(150)):
         rng = np.random.default_rng(seed)
         table = constrained(random_table(rng, float(seed % 2), coarse=seed % 3 == 0))
         definition = random_definition(rng, banks=True, beta=0.0)
@@ -87,7 +88,7 @@ def test_banks_find_what_their_definition_finds(make: type[Decoder]) -> None:
             [table], nbest
         )
         different += expected != plain
-    assert different > 20
+    assert different > examples(20)
 
 
 def phrases(folder: Path, wanted: str, avoid: str = "") -> Phrases:
@@ -116,7 +117,7 @@ def test_vanilla_finds_what_beam_finds_with_any_options(
 
 
 def test_a_wide_beam_with_banks_finds_the_true_nbest(tmp_path: Path) -> None:
-    for seed in range(8):
+    for seed in range(examples(8)):
         constellation = mix(tmp_path, seed)
         source = Source(1, (3, 4), max_length=4)
         best = sorted(enumerate_space(constellation, source), key=lambda path: -path.total)[:3]

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import cache
+from itertools import count
 from typing import Any, ClassVar
 
 import pytest
@@ -12,29 +16,55 @@ from sgdec.decoder import Decoder
 from sgdec.testing import BeamContract, DecoderContract, ExactDecoderContract
 from sgdec.testing.random_spaces import KINDS, WEIGHTS
 from sgdec.testing.tiny_spaces import TinySpace, tiny_spaces
-from tests.helpers.breadth import examples
+from tests.helpers.breadth import EXHAUSTIVE, examples, some
 from tests.helpers.contracts import HOST, contracts
 
 NEVER_NEGATIVE = tuple(weight for weight in WEIGHTS if weight >= 0)
 
 
+NUMBERS: defaultdict[str, count[int]] = defaultdict(count)
+"""By plugin, of its contracts."""
+
+
+@cache
+def loaded(plugin: str) -> Any:
+    return HOST.load("decoder", plugin)
+
+
 class SearchContract(DecoderContract):
-    """The contract of the decoder ``plugin``, with ``options``."""
+    """The contract of the decoder ``plugin``, with ``options``.
+
+    The first contract of a plugin is tested in all spaces. Others share most of its code: in `make test`, each is
+    tested in every third case, the next one in other cases.
+    """
 
     plugin: ClassVar[str]
     options: ClassVar[dict[str, Any]] = {}
+    number: ClassVar[int]
+    """Among the contracts of the plugin."""
     random_spaces = examples(20)
     says_why = True
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if cls.__name__.startswith("Test"):
+            cls.number = next(NUMBERS[cls.plugin])
 
     def make(self) -> Decoder:
         return self.decoder()
 
     def decoder(self, **more: Any) -> Decoder:
-        made: Decoder = HOST.load("decoder", self.plugin)(**{**self.options, **more})
+        made: Decoder = loaded(self.plugin)(**{**self.options, **more})
         return made
+
+    def _cases(self) -> list[tuple[TinySpace, int]]:
+        cases = super()._cases()
+        return some(cases, self.number) if self.number else cases
 
 
 class ExactSearchContract(SearchContract, ExactDecoderContract):
+    nbests: Sequence[int] = (1, 2, 5) if EXHAUSTIVE else (1, 5)
+
     def make_limited(self, max_expansions: int) -> Decoder:
         return self.decoder(max_expansions=max_expansions)
 

@@ -158,7 +158,9 @@ def test_synchronised_beams_find_the_best_of_what_has_no_long_word(
         expect_the_best(outcome, expected, nbest)
 
 
-@pytest.mark.parametrize(("seed", "temperature"), [*((seed, 1.0) for seed in some(range(10))), (0, 0.6), (3, 0.6)])
+@pytest.mark.parametrize(
+    ("seed", "temperature"), some([*((seed, 1.0) for seed in range(10)), (0, 0.6), (3, 0.6)], first=1)
+)
 def test_samples_come_as_often_as_they_should(seed: int, temperature: float) -> None:
     """Pearson's chi-squared test over whole hypotheses, the lost samples among them."""
     space = random_space(seed, weights=(1.0, 0.5, None), sentences=DRAWS, same=True)

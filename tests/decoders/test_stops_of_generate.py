@@ -21,6 +21,7 @@ from sgdec.ranking import Ranking
 from sgdec.search.constellation import Constellation
 from sgdec.search.scheduler import Scheduler
 from sgdec.testing.toys import Table
+from tests.helpers.breadth import examples
 
 V, LIMIT = 6, 5
 STOPS = ("hf-true", "hf-false", "hf-never")
@@ -71,7 +72,7 @@ def as_defined(
 def test_the_list_is_that_of_the_definition(stop: Any) -> None:
     early = {"hf-true": True, "hf-false": False, "hf-never": "never"}[stop]
     ended_early = 0
-    for seed in range(15):
+    for seed in range(examples(15)):
         scores = bigram(seed)
         for alpha in ALPHAS:
             for size, offset in ((1, 0), (2, 1), (3, 0), (5, 2)):
@@ -83,7 +84,7 @@ def test_the_list_is_that_of_the_definition(stop: Any) -> None:
                 ended_early += max(len(h.tokens) for h in found) < LIMIT
                 (best,) = decode(decoder, scores, nbest=1).hypotheses
                 assert best == found[0]
-    assert ended_early > 40
+    assert ended_early > examples(40)
 
 
 def test_stops_differ_in_when_they_end() -> None:

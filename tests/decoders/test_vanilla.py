@@ -25,7 +25,7 @@ from sgdec.search.constellation import Constellation
 from sgdec.search.scheduler import Scheduler
 from sgdec.testing.toys import BatchTable, Bonus, Lattice, OnDemandTable, PassThrough, Table
 from tests.helpers.both_beams import OPTIONS, SOURCES, WITH_COVERAGE, V, compare, opened, options
-from tests.helpers.breadth import examples
+from tests.helpers.breadth import examples, some
 from tests.helpers.tiny_models import write_checkpoint
 
 Predictors: TypeAlias = dict[str, Predictor | BatchPredictor]
@@ -70,8 +70,9 @@ TOYS: dict[str, Callable[[], Constellation]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", TOYS)
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize(
+    ("name", "options"), [(name, options) for i, name in enumerate(TOYS) for options in some(OPTIONS, i)], ids=str
+)
 def test_toys_give_what_beam_gives(name: str, options: dict[str, Any]) -> None:
     compare(TOYS[name](), SOURCES, options)
 
@@ -148,8 +149,15 @@ def arpa(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [OPTIONS[0], *OPTIONS[5:9], *WITH_COVERAGE], ids=str)
-@pytest.mark.parametrize("mix", ["nmt", "nmt,nmt2,wc", "nmt,wc,ngram"])
+@pytest.mark.parametrize(
+    ("mix", "options"),
+    [
+        (mix, options)
+        for i, mix in enumerate(("nmt", "nmt,nmt2,wc", "nmt,wc,ngram"))
+        for options in some([OPTIONS[0], *OPTIONS[5:9], *WITH_COVERAGE], i)
+    ],
+    ids=str,
+)
 def test_models_in_double_precision_give_what_beam_gives(
     models: list[NmtPredictor], arpa: str, mix: str, options: dict[str, Any]
 ) -> None:

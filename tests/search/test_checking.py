@@ -36,6 +36,7 @@ from sgdec.search.constellation import Constellation
 from sgdec.search.scheduler import Scheduler
 from sgdec.settings import BoundsKind
 from sgdec.testing import Table
+from tests.helpers.breadth import EXHAUSTIVE, some
 from tests.helpers.contracts import HOST
 from tests.helpers.relaxing import WholeLattice, random_automaton
 from tests.helpers.with_arcs import SENTENCES, V, predictors_with_arcs
@@ -56,7 +57,11 @@ LIMITED = [source for source in SENTENCES if source.max_length is not None]
 Mix = dict[str, BatchPredictor]
 
 
-@pytest.fixture(params=DECODERS, ids=lambda make: f"{make.func.__name__} {make.keywords}")
+def spelled(make: Any) -> str:
+    return f"{make.func.__name__} {make.keywords}"
+
+
+@pytest.fixture(params=DECODERS, ids=spelled)
 def decoder(request: pytest.FixtureRequest) -> Decoder:
     made: Decoder = request.param()
     return made
@@ -323,8 +328,22 @@ MAX_SCORE = Lie(
 LIES = {**RELAXED, **WHOLE, **LATER, "max_score": MAX_SCORE}
 
 
-@pytest.mark.parametrize("batch_size", [1, 64])
-@pytest.mark.parametrize("name", LIES)
+SIZES = [1, 64]
+TOLD = [
+    (name, size, decoder)
+    for i, name in enumerate(LIES)
+    for j, decoder in enumerate(DECODERS)
+    for size in (SIZES if EXHAUSTIVE else [SIZES[(i + j) % 2]])
+]
+"""To all decoders; in `make test`, every other one has a batch, which are the others with the next lie."""
+
+
+@pytest.mark.parametrize(
+    ("name", "batch_size", "decoder"),
+    TOLD,
+    ids=lambda value: spelled(value) if isinstance(value, partial) else None,
+    indirect=["decoder"],
+)
 def test_a_lie_is_found_by_every_decoder(name: str, batch_size: int, decoder: Decoder, mix: Mix) -> None:
     lie = LIES[name]
     lie.tell(mix[lie.of])
@@ -438,9 +457,19 @@ def test_differences_of_rounding_are_no_lies(mix: Mix) -> None:
     assert not any(errors(mix, AStarDecoder(), 64))
 
 
+CHECKED: list[tuple[Sequence[float], BoundsKind, int]] = [
+    ((1.0, 1.0), "product", 13),
+    ((1.0, -0.5), "auto", 64),
+    ((-1.0, 0.5), "sum", 1),
+    ((0.5, 0.0), "product", 64),
+]
+"""Weights, bounds, and batch sizes."""
+
+
 @pytest.mark.parametrize(
-    ("weights", "bounds", "batch_size"),
-    [((1.0, 1.0), "product", 13), ((1.0, -0.5), "auto", 64), ((-1.0, 0.5), "sum", 1), ((0.5, 0.0), "product", 64)],
+    ("weights", "bounds", "batch_size", "decoder"),
+    [(*checked, decoder) for i, checked in enumerate(CHECKED) for decoder in some(DECODERS, i)],
+    indirect=["decoder"],
 )
 def test_checks_change_no_result(
     weights: Sequence[float], bounds: BoundsKind, batch_size: int, decoder: Decoder, mix: Mix

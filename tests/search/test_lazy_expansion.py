@@ -255,23 +255,23 @@ def taken(count: int) -> Callable[[SearchSpace, list[Node]], object]:
 @pytest.mark.parametrize("mix", MIXES)
 @pytest.mark.parametrize("count", [0, 64])
 def test_an_open_iterator_keeps_a_block_and_no_row(mix: str, count: int) -> None:
-    assert bytes_kept(taken(count), MIXES[mix], nodes=4) < ROW / 8
+    assert bytes_kept(taken(count), MIXES[mix], nodes=2) < ROW / 8
 
 
 @few_objects
 @pytest.mark.parametrize("mix", MIXES)
 def test_where_more_is_wanted_it_keeps_a_few_times_as_much(mix: str) -> None:
-    assert bytes_kept(taken(65), MIXES[mix], nodes=3) < ROW / 2
+    assert bytes_kept(taken(65), MIXES[mix], nodes=2) < ROW / 2
 
 
 @few_objects
 @pytest.mark.parametrize("mix", MIXES)
 def test_nodes_keep_nothing_of_the_job_that_made_them(mix: str) -> None:
-    lists = bytes_kept(lambda space, nodes: space.expand(nodes, limit=3), MIXES[mix], nodes=4)
+    lists = bytes_kept(lambda space, nodes: space.expand(nodes, limit=3), MIXES[mix], nodes=2)
     assert lists < ROW / 16
-    some = bytes_kept(lambda space, nodes: [next(family) for family in space.expand(nodes)], MIXES[mix], nodes=4)
+    some = bytes_kept(lambda space, nodes: [next(family) for family in space.expand(nodes)], MIXES[mix], nodes=2)
     assert some < ROW / 16
-    drawn = bytes_kept(lambda space, nodes: space.sample(nodes, range(len(nodes))), MIXES[mix], nodes=4)
+    drawn = bytes_kept(lambda space, nodes: space.sample(nodes, range(len(nodes))), MIXES[mix], nodes=2)
     assert drawn < ROW / 16
 
 

@@ -138,6 +138,7 @@ def kept(make: Callable[[SearchSpace], object], predictor: BatchPredictor) -> in
     space = SearchSpace(constellation, root)
     make(space)  # imports and caches
     gc.collect()
+    gc.freeze()  # what is there already need not be searched again
     tracemalloc.start()
     held = make(space)
     space.expand([root], limit=1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import count, pairwise
 
 import pytest
@@ -318,13 +319,20 @@ class SaysNothing(GreedyDecoder):
 
 
 def contract(cls: type[Decoder], says: bool = False) -> DecoderContract:
+    return contract_class(cls, says)()
+
+
+@cache
+def contract_class(cls: type[Decoder], says: bool) -> type[DecoderContract]:
+    """One for all promises, so that they share the searches, as under pytest."""
+
     class Contract(DecoderContract):
         says_why = says
 
         def make(self) -> Decoder:
             return cls()
 
-    return Contract()
+    return Contract
 
 
 def promises(subject: object) -> list[str]:

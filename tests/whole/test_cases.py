@@ -24,6 +24,7 @@ from sgdec.plugins.host import Host
 from sgdec.protocol import Hypothesis, Source
 from sgdec.search.space import SearchSpace
 from sgdec.testing.enumeration import score_path
+from tests.helpers.breadth import some
 from tests.helpers.recorded import DATA, Case, all_cases, dropped_there, groups, source_of, translated
 
 pytestmark = pytest.mark.slow
@@ -89,7 +90,7 @@ def test_every_recorded_case_is_compared_or_listed_with_a_reason() -> None:
 
 @pytest.mark.parametrize("case", COMPARED, ids=lambda case: case["id"])
 def test_the_same_hypotheses_and_totals_as_sgnmt(case: dict[str, Any]) -> None:
-    for recorded in case["sentences"]:
+    for recorded in some(case["sentences"], COMPARED.index(case)):
         ours = _decode(case, recorded)
         offset = dropped_there(case, recorded["id"])
         theirs = [(tuple(h["tokens"]), h["score"] + offset) for h in recorded["nbest"]]

@@ -52,10 +52,11 @@ def model_of(family: str, bias: float, **settings: Any) -> Any:
 
 
 def generated(model: Any, **options: Any) -> Lists:
-    """The lists of beam search with `early_stopping=False`, one sentence at a time: in a batch of prompts of causal
-    models, rules also count the padding."""
+    """The lists of beam search with `early_stopping=False`; one sentence at a time with causal models: in a batch of
+    their prompts, rules also count the padding."""
     options |= {"num_beams": SIZE, "length_penalty": ALPHA}
-    return [found for prompt in prompts() for found in of_generate(model, [prompt], LONGEST, **options)]
+    batches = [prompts()] if model.config.is_encoder_decoder else [[prompt] for prompt in prompts()]
+    return [found for batch in batches for found in of_generate(model, batch, LONGEST, **options)]
 
 
 def decoded(model: Any, *rules: BatchPredictor, repetition: float | None = None) -> Lists:
