@@ -187,7 +187,7 @@ class TestVanillaWithProof(VanillaContract):
 @pytest.mark.slow
 class TestVanillaThatPrunes(SearchContract):
     plugin = "vanilla"
-    everywhere = True  # in few cases a hypothesis ends, loses its slot, and is listed
+    everywhere = True  # the only traces with finished hypotheses that keep their slots while others go on
     spaces = VanillaContract.spaces
     options: ClassVar[dict[str, Any]] = {"size": 4, "prune_local": 0.5, "prune_final": 0.5, "stop": "full"}
 
