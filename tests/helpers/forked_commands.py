@@ -2,7 +2,7 @@
 
 One process imports large libraries, but nothing of sgdec, and forks for each command of all workers of xdist. The
 command then imports sgdec and runs as in a new process: with its own arguments, folder, environment, limits and
-standard streams. ``python`` with an option other than ``-c`` and ``-m``, or with another PYTHONPATH, is a new process.
+standard streams. ``python`` with an option other than ``-c`` and ``-m``, or with another PYTHONPATH, is started anew.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The promise of ``benchmarks/mutants.py``: a mistake is a program, differs from the original, and is in real code."""
+"""The promise of ``benchmarks/mutants.py``: a mistake is a program, differs from the original, and is in its code."""
 
 from __future__ import annotations
 
