@@ -32,7 +32,8 @@ test: install
 	$(BIN)/codespell
 	$(PYTEST)
 
-# All tests with all of their random cases, of which `make test` tries a third (tests/helpers/breadth.py).
+# All tests at full length: with all of their random cases, of which `make test` tries a third
+# (tests/helpers/breadth.py), and those that are marked exhaustive.
 exhaustive: install
 	SGDEC_EXHAUSTIVE=1 $(PYTEST)
 

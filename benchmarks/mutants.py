@@ -1,4 +1,4 @@
-"""Do the tests find planted mistakes, and which tests reach a line that no other test reaches?
+"""Plants mistakes and runs the tests that reach them; finds what only one test reaches.
 
     pip install coverage
     python benchmarks/mutants.py cover                              # runs every test once
@@ -45,7 +45,7 @@ DATABASE = ROOT / "build" / "coverage-by-test"
 RECORDED, CHOSEN = "SGDEC_TESTS_RECORDED", "SGDEC_TESTS_CHOSEN"
 """Variables that tell the plugin of pytest in this file what to do."""
 FIRST = 300
-"""So many tests run first; if all pass, the others do."""
+"""The number of tests that run first; if all pass, the others do."""
 HANGS = 60
 """A test that takes so many seconds has found the mistake."""
 Arc = tuple[int, int]
@@ -161,7 +161,7 @@ def cover() -> int:
 
 
 class Reached:
-    """Which tests reach which lines and branches, by a database of coverage."""
+    """The lines and branches that each test reaches, from a database of coverage."""
 
     def __init__(self, path: Path) -> None:
         self._database = sqlite3.connect(path)
@@ -281,7 +281,7 @@ def mistakes(file: str) -> list[Mutant]:
         new = changed(node)
         if new is None:
             continue
-        # Of a branch only the condition is replaced.
+        # In a branch only the condition is replaced.
         place: Any = node.test if isinstance(node, ast.If | ast.IfExp | ast.While) else node
         start, end = starts[place.lineno - 1] + place.col_offset, starts[place.end_lineno - 1] + place.end_col_offset
         written = ast.unparse(ast.fix_missing_locations(new))
@@ -292,7 +292,7 @@ def mistakes(file: str) -> list[Mutant]:
 
 
 def draw(reached: Reached, folders: Sequence[str], number: int, rng: random.Random) -> list[Mutant]:
-    """Mistakes at random lines that a test reaches, at most one a line."""
+    """Mistakes at random lines that a test reaches, at most one per line."""
     found: dict[tuple[str, int], list[Mutant]] = defaultdict(list)
     for file in sorted(reached.files):
         if file.startswith(tuple(folders)) and (ROOT / file).exists():

@@ -1,6 +1,6 @@
-"""The number of random cases that the tests try: a third, or all with ``SGDEC_EXHAUSTIVE=1`` (`make exhaustive`).
+"""The number of cases that the tests try: a third, or all with ``SGDEC_EXHAUSTIVE=1`` (`make exhaustive`).
 
-Every test runs in both.
+Tests that are marked `exhaustive` run with it only.
 """
 
 from __future__ import annotations

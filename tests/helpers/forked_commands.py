@@ -71,13 +71,14 @@ def forked_commands(paths: str) -> Iterator[Path]:
         listening.listen()
         command = [sys.executable, __file__, str(listening.fileno())]
         server = subprocess.Popen(
-            command, env=environment, stdin=subprocess.DEVNULL, pass_fds=[listening.fileno()], process_group=0
-        )
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            pass_fds=[listening.fileno()], process_group=0,
+        )  # fmt: skip
     try:
         yield folder
     finally:
         server.kill()
-        server.wait()
+        server.communicate()
         shutil.rmtree(folder)
 
 
