@@ -29,6 +29,7 @@ def drawn(rng: random.Random) -> tuple[Automaton, list[dict[int, tuple[float, in
     return Automaton(offsets, np.array(tokens, np.int32), np.array(scores, float), np.array(after, np.int64)), plain
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_states_have_the_arcs_of_their_automata_while_others_come_and_go(seed: int) -> None:
     rng = random.Random(seed)
@@ -89,6 +90,7 @@ def test_no_number_is_used_twice() -> None:
     assert numbers.starts == []
 
 
+@pytest.mark.slow
 def test_memory_is_that_of_the_automata_in_use() -> None:
     rng = random.Random(2)
     automata = Automata[Automaton]()

@@ -105,6 +105,7 @@ NAMES = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_tensors_give_the_numbers_of_arrays(predictors: dict[str, Any], name: str, device: str) -> None:
     """While sentences come and go: their copies on the device are those of the sentences in flight."""

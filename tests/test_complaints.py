@@ -86,6 +86,7 @@ def test_settings_of_training() -> None:
         TrainConfig(**{key: value for key, value in good.items() if key != "output"})
 
 
+@pytest.mark.slow
 def test_the_progress_of_a_run(tmp_path: Path) -> None:
     file = tmp_path / "progress.json"
     for name in [field.name for field in fields(TrainingProgress)] + ["more"]:

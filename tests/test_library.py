@@ -233,6 +233,7 @@ def test_a_run_says_what_it_is() -> None:
     assert (parts["nbest"], parts["batch_size"], parts["seed"]) == ("2", "64", "0")
 
 
+@pytest.mark.slow
 def test_importing_and_decoding_load_nothing_that_is_not_needed() -> None:
     code = (
         "import sys, sgdec\n"

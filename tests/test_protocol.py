@@ -216,6 +216,7 @@ def test_scores_by_predictor_are_sums_over_the_ledger() -> None:
 # The kit.
 
 
+@pytest.mark.slow
 def test_the_kit_imports_without_torch() -> None:
     code = "import sys, sgdec.testing; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -81,6 +81,7 @@ def test_algorithm_1_agrees_with_greedy_and_with_a_beam_of_one(tiny: TinySpace) 
         assert (found and found[0]) == (h and without_ends(h))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 7])
 @pytest.mark.parametrize("tiny", SPACES, ids=lambda tiny: tiny.name)
 def test_algorithm_2_agrees_with_beam(tiny: TinySpace, n: int) -> None:

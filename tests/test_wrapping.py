@@ -77,6 +77,7 @@ class TestHalved(PredictorContract):
         return Halved(BatchTable(LOGS))
 
 
+@pytest.mark.slow
 class TestHalvedInSearch(PredictorSearchContract):
     vocab_size = 5
 

@@ -40,6 +40,7 @@ def folder(trainer: Trainer, tmp_path: Path) -> Path:
     return Path(shutil.copytree(trainer.folder / "best", tmp_path / "checkpoint"))
 
 
+@pytest.mark.slow
 def test_a_loaded_model_is_the_saved_one(trainer: Trainer) -> None:
     for path in (trainer.folder, trainer.folder / "best", trainer.folder / "last"):
         model, vocabularies = load_model(path)

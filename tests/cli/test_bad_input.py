@@ -80,6 +80,7 @@ IDS = ["--predictors", "wc", "--vocab-size", "7", "--input-format", "ids"]
 NMT_FST = [*NMT, "--predictors", "nmt,fst", "--fst.path", "{id}.fst"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("args", "message"),
     [
@@ -340,6 +341,7 @@ def test_a_line_of_ten_thousand_tokens_is_decoded_if_asked(decode: Decode, tmp_p
     assert (first, third) == (good[0], good[2])
 
 
+@pytest.mark.slow
 def test_an_output_of_two_thousand_tokens_is_no_deep_recursion(decode: Decode, tmp_path: Path) -> None:
     (tmp_path / "in.ids").write_text("3 3\n")
     longest = ["--max-length", "2000", "--wc.weight", "-1", "--decoder", "greedy"]
@@ -385,6 +387,7 @@ def test_a_full_disk_names_the_output(decode: Decode) -> None:
     assert ran.error == ("--output /dev/full: No space left on device.")
 
 
+@pytest.mark.slow
 @needs_full
 def test_a_full_disk_behind_standard_output_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "in.ids").write_text("3\n" * 3)
@@ -399,6 +402,7 @@ def test_a_lattice_that_cannot_be_written_is_named(decode: Decode, tmp_path: Pat
     assert ran.status == 2 and ran.error.startswith("--output out/{id}.fst: File exists; expected a file in a folder")
 
 
+@pytest.mark.slow
 def test_a_reader_that_went_away_ends_the_run_quietly(tmp_path: Path) -> None:
     (tmp_path / "in.ids").write_text("3\n" * 5000)
     with start(*IDS, "--wc.weight", "-1", "--decoder", "greedy", "in.ids", cwd=tmp_path) as process:
@@ -429,6 +433,7 @@ def sgdec_decoders():
 """
 
 
+@pytest.mark.slow
 def test_after_ctrl_c_finished_sentences_stay_written(tmp_path: Path) -> None:
     (tmp_path / "in.ids").write_text("3\n" * 9)
     (tmp_path / "slow.py").write_text(SLOW)

@@ -106,6 +106,7 @@ def run(folder: Path, mix: str, decoder: str, *more: str) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mix", MIXES)
 def test_no_bundled_predictor_is_accused(mix: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With exact decoders, weights of both signs, products and sums, and length limits."""

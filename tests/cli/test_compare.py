@@ -223,6 +223,7 @@ def test_standard_input_is_read_once(capsys: pytest.CaptureFixture[str], folder:
     assert "only one of the files" in sgdec("-", "-", capsys=capsys, status=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("call", "status", "message"),
     [

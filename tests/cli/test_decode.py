@@ -111,6 +111,7 @@ LOOSE = [
 """Two rewards of which each token can earn only one: the sum of their bounds is too high until all is searched."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decoder", ["astar", "dfs", "bucket", "lendfs", "restarting"])
 def test_the_last_line_counts_what_a_budget_leaves_unproven(decode: Decode, tmp_path: Path, decoder: str) -> None:
     (tmp_path / "in.ids").write_text("5\n5 6\n")

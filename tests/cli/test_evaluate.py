@@ -54,6 +54,7 @@ def test_unequal_line_counts_are_refused(files: tuple[Path, Path]) -> None:
     assert "has 1 line but the translations have 2" in str(result.exception)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "call", ["evaluate --reference ref hyp", "compare hyp ref --reference ref --samples 9 --html page --json numbers"]
 )

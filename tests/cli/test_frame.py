@@ -41,6 +41,7 @@ def raising(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], None]:
     return plant
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("args", [[], ["--help"], ["--version"], ["plugins"], ["plugins", "--help"]])
 def test_help_and_listing_import_nothing_heavy(args: list[str]) -> None:
     code = (
@@ -86,6 +87,7 @@ def test_the_module_runs_like_the_script() -> None:
     assert run("--version").stdout == f"sgdec, version {importlib.import_module('sgdec').__version__}\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("args", "message"),
     [
@@ -175,6 +177,7 @@ def test_a_file_that_may_not_grow_behind_standard_output_is_one_line(
     assert done.returncode == 1 and "File too large" in done.stderr and done.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
 def test_a_full_disk_behind_standard_error_changes_no_exit_status() -> None:
     with open("/dev/full", "w") as full:
@@ -280,6 +283,7 @@ def test_a_list_of_plugins_fits_its_terminal(
     assert max(map(len, lines)) == 60 and any(line.endswith("...") for line in lines)
 
 
+@pytest.mark.slow
 def test_plugins_describes_documentation_and_options() -> None:
     for name in ("wc", "predictor.wc"):
         text = run("plugins", name).stdout

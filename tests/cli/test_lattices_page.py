@@ -76,6 +76,7 @@ def said_after(mistake: str, folder: Path, capsys: pytest.CaptureFixture[str]) -
     return capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_each_quoted_message_is_said_and_each_mistake_has_a_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -103,6 +103,7 @@ def refused(args: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     return error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "written", "read", "link"), PAIRS, ids=lambda part: part if isinstance(part, str) else " ".join(part)
 )

@@ -79,6 +79,7 @@ def test_an_interrupt_at_another_time_is_an_exception() -> None:
         interrupt(signal.SIGINT, sys._getframe())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("call", "closed", "message"),
     [

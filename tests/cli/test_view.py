@@ -48,6 +48,7 @@ def test_only_the_chosen_sentences_are_in_the_page() -> None:
     assert [f"#sentence={id}" in html for id in (1, 2, 3)] == [False, True, True]
 
 
+@pytest.mark.slow
 def test_a_figure_is_written_in_place_of_a_page() -> None:
     assert main(["view", "a.jsonl", "--sentence", "2", "--svg", "f.svg", "--pdf", "f.pdf"]) == 0
     assert "<svg" in Path("f.svg").read_text(encoding="utf-8") and Path("f.pdf").read_bytes().startswith(b"%PDF")
@@ -124,6 +125,7 @@ def test_damaged_traces_are_refused_with_their_line(capsys: pytest.CaptureFixtur
     assert "missing" in refusal("missing", capsys=capsys)
 
 
+@pytest.mark.slow
 def test_standard_input_is_a_trace_if_the_page_has_a_name() -> None:
     command = [sys.executable, "-m", "sgdec", "view", "-"]
     with open("a.jsonl", "rb") as trace:
@@ -138,6 +140,7 @@ def test_standard_input_is_not_two_traces(capsys: pytest.CaptureFixture[str]) ->
     assert refusal("-", "-", "--output", "x.html", capsys=capsys).startswith("standard input can be read only once.")
 
 
+@pytest.mark.slow
 def test_a_page_needs_no_matplotlib_and_no_torch() -> None:
     code = (
         "import sys; from sgdec.cli.main import main; assert main(['view', 'a.jsonl']) == 0;"

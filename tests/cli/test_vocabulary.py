@@ -55,6 +55,7 @@ def plain(symbol: str) -> str:
     return re.sub(r"\\x[0-9a-f]{2}|\\u[0-9a-f]{4}", lambda found: codecs.decode(found[0], "unicode_escape"), symbol)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*FAMILIES, "bpe.spm", "mixed"])
 def test_pynini_reads_the_table_of_any_vocabulary(models: Path, name: str) -> None:
     pynini = pytest.importorskip("pynini")
@@ -88,6 +89,7 @@ def test_blanks_escapes_and_names_of_roles_are_replaced(models: Path, folder: Pa
     assert [table.find(number) for number in range(3)] == ["<unk>", "<s>", "</s>"]
 
 
+@pytest.mark.slow
 @given(st.text("\\xue20 \t\n\r\x00\x85\u2028<s>/nk", max_size=9) | st.sampled_from(["<s>", "</s>", "<unk>"]))
 def test_every_piece_comes_back_from_its_symbol(piece: str) -> None:
     symbol = symbol_of(piece)
@@ -105,6 +107,7 @@ def test_the_table_goes_to_standard_output(models: Path, capsys: pytest.CaptureF
     assert "text" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_n_gram_models_over_pieces_are_read_with_the_table(
     models: Path, family: str, capsys: pytest.CaptureFixture[str]
@@ -162,6 +165,7 @@ def test_the_signature_covers_the_tokenizer(models: Path, family: str, name: str
     assert (digest(family) != with_weights) == (changes or name == "model.safetensors")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_tries_and_models_of_text_have_its_tokens(models: Path, family: str) -> None:
     vocabulary = load_vocabulary(models / family)

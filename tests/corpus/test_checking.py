@@ -85,6 +85,7 @@ DAMAGES: list[tuple[Callable[[Path, Path], object], str]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recorded", [False, True])
 @pytest.mark.parametrize("number", range(len(DAMAGES)))
 def test_a_start_the_status_and_the_merge_find_what_is_wrong(tmp_path: Path, number: int, recorded: bool) -> None:

@@ -63,6 +63,7 @@ def drawn(rng: np.random.Generator, folder: Path, chance: float = 0.25) -> World
     return World(WatchedStore(folder), manifest, rng, frozenset(line + 1 for line in poison), chance=chance)
 
 
+@pytest.mark.slow
 def test_each_line_is_in_the_result_once_after_hundreds_of_random_faults(tmp_path: Path) -> None:
     faults: Counter[str] = Counter()
     unlucky = 0
@@ -99,6 +100,7 @@ def test_no_line_is_lost_by_kills_of_all_workers_together(tmp_path: Path) -> Non
     assert faults["undecided"] >= 10
 
 
+@pytest.mark.slow
 def test_a_late_writer_changes_nothing(tmp_path: Path) -> None:
     for history in range(examples(30)):
         store = WatchedStore(tmp_path / str(history))

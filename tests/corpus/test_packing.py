@@ -30,6 +30,7 @@ def bomb(size: int, declared: int) -> bytes:
     return bytes(data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("declared", [4 * FREE, 10])
 def test_a_bomb_takes_no_memory_whatever_it_declares(declared: int) -> None:
     data = bomb(4 * FREE, declared)

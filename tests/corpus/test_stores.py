@@ -53,6 +53,7 @@ def test_the_first_one_that_creates_a_name_wins(store: Store) -> None:
     assert store.names("a") == ["b"]  # nothing is left beside it
 
 
+@pytest.mark.slow
 def test_one_of_many_threads_creates_a_name(store: Store) -> None:
     for round in range(20):
         wins: list[int] = []

@@ -65,6 +65,7 @@ def test_slots_go_to_the_banks_in_turn(sentences: list[Any], size: int) -> None:
     assert set(np.flatnonzero(banked(sentence, progress, takes_slot, size))) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [BeamDecoder, VanillaDecoder])
 def test_banks_find_what_their_definition_finds(make: type[Decoder]) -> None:
     different = 0
@@ -103,12 +104,14 @@ def mix(folder: Path, seed: int, wanted: str = "a b | d a\tc", avoid: str = "b b
     return Constellation.of(predictors, weights=[1.0, 0.5, -0.3], vocab_size=V)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("given", OPTIONS, ids=str)
 def test_vanilla_finds_what_beam_finds_with_banks(tmp_path: Path, given: dict[str, Any]) -> None:
     if given.get("stop") != "proven":
         compare(mix(tmp_path, 1), SOURCES, {**given, "banks": True})
 
 
+@pytest.mark.slow
 @given(options(), st.integers(0, 10_000))
 def test_vanilla_finds_what_beam_finds_with_any_options(
     tmp_path_factory: pytest.TempPathFactory, given: dict[str, Any], seed: int
@@ -116,6 +119,7 @@ def test_vanilla_finds_what_beam_finds_with_any_options(
     compare(mix(tmp_path_factory.mktemp("mix"), seed), SOURCES[:3], {**given, "stop": "full", "banks": True})
 
 
+@pytest.mark.slow
 def test_a_wide_beam_with_banks_finds_the_true_nbest(tmp_path: Path) -> None:
     for seed in range(examples(8)):
         constellation = mix(tmp_path, seed)
@@ -141,6 +145,7 @@ def test_banks_meet_the_phrases_that_a_beam_alone_misses(tmp_path: Path) -> None
     assert found[True] == 10 and found[False] < 5
 
 
+@pytest.mark.slow
 @given(st.integers(0, 100_000))
 def test_a_search_with_banks_has_a_result_if_there_is_one(
     tmp_path_factory: pytest.TempPathFactory, seed: int
@@ -182,6 +187,7 @@ def test_searches_in_batches_find_what_they_find_alone(tmp_path: Path) -> None:
     assert results(batch_size=1) == results(batch_size=4) == results(batch_size=4, max_rows=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", ["best", "full", "length"])
 def test_traces_say_why_children_are_dropped(tmp_path: Path, stop: str) -> None:
     """Those of `vanilla` are those of `beam`."""
@@ -226,6 +232,7 @@ def grid_beam_search(table: Any, predictor: Phrases, limit: int, size: int) -> t
     return best
 
 
+@pytest.mark.slow
 def test_banks_and_grid_beam_search_agree_where_both_are_wide(tmp_path: Path) -> None:
     predictor = phrases(tmp_path, "a b\tc")
     for seed in range(3):

@@ -24,6 +24,7 @@ SELECTORS = ["iter", "maxscore", "score", "score-end"]
 STRATEGIES = ["difference", "heap", "absolute", "constant"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 3])
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("selector", SELECTORS)
@@ -137,6 +138,7 @@ def test_a_selector_that_does_not_exist_is_refused(selector: str) -> None:
         configure(BucketDecoder, {"selector": selector}, name="bucket")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weight", [1.0, 2.0**63, 2.0**900])
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("selector", SELECTORS)

@@ -163,6 +163,7 @@ class VanillaContract(BeamSearchContract):
     kinds = tuple(kind for kind in KINDS if kind != "lattice")
 
 
+@pytest.mark.slow
 class TestVanilla(VanillaContract):
     options: ClassVar[dict[str, Any]] = {"stop": "full"}
 
@@ -198,6 +199,7 @@ def test_greedy_in_batches_of_automata_is_vanilla_of_size_1() -> None:
     assert GreedyDecoder().in_batches(64, automata=False) is GreedyDecoder().in_batches(2, automata=True) is None
 
 
+@pytest.mark.slow
 class TestDfs(ExactSearchContract):
     plugin = "dfs"
 
@@ -240,6 +242,7 @@ class TestRestartingThatRecombines(ExactSearchContract):
     options: ClassVar[dict[str, Any]] = {"node_score": "expansions", "recombine": True}
 
 
+@pytest.mark.slow
 class TestAStar(ExactSearchContract):
     plugin = "astar"
 
@@ -288,6 +291,7 @@ class TestBucketWithBudget(SearchContract):
     exact = False
 
 
+@pytest.mark.slow
 class TestBestFirst(SearchContract):
     plugin = "bestfirst"
 
@@ -305,6 +309,7 @@ class TestBestFirstThatRecombines(SearchContract):
     options: ClassVar[dict[str, Any]] = {"size": 2, "recombine": True, "alpha": 0.7, "beta": 0.3}
 
 
+@pytest.mark.slow
 class TestSample(SearchContract):
     plugin = "sample"
     options: ClassVar[dict[str, Any]] = {"samples": 5}
@@ -326,6 +331,7 @@ class TestSepBeam(SearchContract):
     options: ClassVar[dict[str, Any]] = {"stop": "full"}
 
 
+@pytest.mark.slow
 class TestSyncBeam(SearchContract):
     plugin = "syncbeam"
     options: ClassVar[dict[str, Any]] = {"symbol": 3, "recombine": True}

@@ -148,6 +148,7 @@ def test_where_scores_can_rise_a_beam_that_stops_at_the_best_misses_what_dfs_fin
     assert (beam.hypotheses[0].tokens, beam.hypotheses[0].score) == ((), -1.0)
 
 
+@pytest.mark.slow
 @every_nbest
 def test_recombination_opens_no_future_more_often_than_the_list_is_long(make: Make) -> None:
     """Ten tokens, two ways each: 1,024 hypotheses, but one state a length."""

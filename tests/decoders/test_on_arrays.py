@@ -119,6 +119,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 COMPARED = [*OPTIONS, {"size": 2, "prune_final": 0.3, "stop": "length"}]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mix", MIXES)
 @pytest.mark.parametrize("options", COMPARED, ids=str)
 def test_arrays_give_what_nodes_give(files: Path, mix: str, options: dict[str, Any]) -> None:
@@ -147,6 +148,7 @@ def test_arrays_give_what_nodes_give_with_any_options(
 DECODERS = GreedyDecoder(), BeamDecoder(size=4), BeamDecoder(size=3, stop="full", alpha=0.7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decoder", DECODERS)
 @pytest.mark.parametrize("mix", MIXES)
 def test_batches_that_refill_give_what_one_sentence_at_a_time_gives(

@@ -51,6 +51,7 @@ def of_paths(space: TinySpace) -> dict[tuple[int, ...], float]:
     return {path.tokens: math.exp(path.total) for path in enumerate_space(space.constellation(), space.source)}
 
 
+@pytest.mark.slow
 def test_hypotheses_come_as_often_as_the_model_says() -> None:
     """Of a normalised model, whose totals are log-probabilities of whole sentences."""
     with np.errstate(divide="ignore"):  # log 0 = -inf
@@ -88,6 +89,7 @@ def locally_normalised(space: TinySpace, temperature: float = 1.0) -> dict[tuple
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [1.0, 2.0])
 def test_any_constellation_is_renormalised_token_by_token(temperature: float) -> None:
     assert_distributed(draws(MIXED, temperature=temperature), locally_normalised(MIXED, temperature))

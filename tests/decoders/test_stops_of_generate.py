@@ -68,6 +68,7 @@ def as_defined(
     return finished
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", STOPS)
 def test_the_list_is_that_of_the_definition(stop: Any) -> None:
     early = {"hf-true": True, "hf-false": False, "hf-never": "never"}[stop]

@@ -77,6 +77,7 @@ def test_toys_give_what_beam_gives(name: str, options: dict[str, Any]) -> None:
     compare(TOYS[name](), SOURCES, options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", WITH_COVERAGE, ids=str)
 def test_coverage_of_several_predictors_gives_what_beam_gives(options: dict[str, Any]) -> None:
     tables: Predictors = {

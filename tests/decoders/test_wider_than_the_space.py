@@ -35,6 +35,7 @@ def found(name: str, size: int, batch_size: int, mix: str, options: dict[str, An
 DIFFERENT = ["in batches", "dense and sparse", "a lattice", "restricted"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mix", DIFFERENT)
 @pytest.mark.parametrize(("name", "options"), SEARCHES)
 def test_a_size_beyond_the_space_changes_nothing(name: str, options: dict[str, Any], mix: str) -> None:

@@ -140,6 +140,7 @@ def test_bad_json_is_a_value_error(text: str) -> None:
         parse_json(text.encode("utf-8", "surrogatepass"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [

@@ -138,6 +138,7 @@ def test_a_file_holds_the_same_trie_in_few_bytes(
         assert one is None or not one.flags.writeable  # the file's own pages
 
 
+@pytest.mark.slow
 def test_long_and_many_entries_are_no_recursion() -> None:
     long = [(tuple([3] * 3000), 0.0), (tuple([3] * 2999), -1.0)]
     assert walked(built(long)) == dict(long)

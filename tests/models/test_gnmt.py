@@ -41,6 +41,7 @@ def sources() -> tuple[Tensor, Tensor]:
 TARGETS = torch.tensor([[1, 9, 8, 7, 28], [1, 3, 3, 2, 2], [1, 5, 4, 3, 2]])
 
 
+@pytest.mark.slow
 class TestShapes(Seq2SeqContract):
     @pytest.fixture(autouse=True, params=SHAPES, ids=str)
     def _choose(self, request: pytest.FixtureRequest) -> None:

@@ -20,6 +20,7 @@ def draw(figure: Any) -> None:
     axes.set(title="a < b")
 
 
+@pytest.mark.slow
 def test_all_colours_are_variables_of_the_page() -> None:
     element = svg(draw, "Bars", "Eight bars.")
     used = set(re.findall(r"var\(--([a-z0-9-]+)\)", element))
@@ -32,6 +33,7 @@ def test_all_colours_are_variables_of_the_page() -> None:
     )
 
 
+@pytest.mark.slow
 def test_an_element_has_a_name_and_ids_of_its_own() -> None:
     one, other = svg(draw, "One <plot>", "About 'it' & more."), svg(draw, "Other plot", "")
     assert '<title id="one-plot-title">One &lt;plot&gt;</title>' in one and "&amp; more." in one

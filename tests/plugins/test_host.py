@@ -293,6 +293,7 @@ def test_every_bundled_plugin_imports() -> None:
     assert list(Host(autoload=False).problems()) == []
 
 
+@pytest.mark.slow
 def test_a_symbolic_constellation_imports_no_torch() -> None:
     code = (
         "import sys; from sgdec.plugins.host import Host; host = Host(autoload=False)\n"

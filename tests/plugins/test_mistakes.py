@@ -23,6 +23,7 @@ from sgdec.wrapping import Wrapper
 from tests.helpers.plugin_files import HEAD, decode, write_plugin
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "said"),
     [
@@ -228,6 +229,7 @@ BROKEN = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", ["1", "2", "64"])
 @pytest.mark.parametrize(
     ("verb", "more"),

@@ -64,6 +64,7 @@ def run(folder: Path, place: str, statement: str) -> int:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("statement", EXITS)
 @pytest.mark.parametrize("place", PLACES)
 def test_leaving_is_a_failed_run_that_names_the_place(

@@ -11,6 +11,7 @@ from tests.helpers.public_modules import public_modules
 from tests.helpers.public_names import LIST, listing
 
 
+@pytest.mark.slow
 def test_public_names_and_their_signatures_are_those_of_the_list() -> None:
     recorded, now = LIST.read_text(encoding="utf-8"), listing()
     diff = unified_diff(recorded.splitlines(), now.splitlines(), LIST.name, "the source", lineterm="", n=1)

@@ -85,6 +85,7 @@ def test_models_import_what_is_public() -> None:
     assert {module: found for module, source in models.items() if (found := private_names(source))} == {}
 
 
+@pytest.mark.slow
 def test_no_bundled_plugin_imports_a_name_with_an_underscore_of_another_package_of_ours() -> None:
     for module, path in modules().items():
         package = module.split(".")[0]
@@ -98,6 +99,7 @@ def test_what_is_private_is_found() -> None:
     assert private_names(source) == {"sgdec.search.node", "sgdec.protocol._x"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", ["from sgdec.search.node import Node", "import sgdec.not_there_yet"])
 def test_import_linter_refuses_a_private_import(tmp_path: Path, line: str) -> None:
     """One that is there today, and one of a module that did not exist when the contract was written."""

@@ -51,6 +51,7 @@ class TestCanonicalPieces(TestCanonicalContract):
     context = context_of("unigram")
 
 
+@pytest.mark.slow
 class TestCanonicalInSearch(SearchContract):
     vocab_size = vocabulary("bpe").size
     spaces = 10
@@ -62,6 +63,7 @@ class TestCanonicalInSearch(SearchContract):
 SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in FAMILIES_OF_MODELS]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [*KINDS, *SLOW])
 def test_a_search_finds_exactly_the_canonical_outputs_in_order_of_score(kind: str) -> None:
     own, size = vocabulary(kind), vocabulary(kind).size
@@ -106,6 +108,7 @@ def test_prefixes_that_cannot_become_canonical_end_early() -> None:
     assert opened.expansions < sum((size - 2) ** length for length in range(LONGEST + 1)) * 2 / 3
 
 
+@pytest.mark.slow
 def test_rows_are_kept_within_their_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """A row can forbid most of the vocabulary, and there is one for each last token."""
     words = WordVocabulary([*SPECIAL, *map(str, range(297))])

@@ -59,6 +59,7 @@ class TestForced(PluginContract):
         return {"path": str(references)}
 
 
+@pytest.mark.slow
 class TestFst(PluginContract):
     plugin = "fst"
 
@@ -79,6 +80,7 @@ class TestUnweightedFst(TestFst):
         return {**super().prepare(folder), "use_weights": False}
 
 
+@pytest.mark.slow
 class TestNgram(PluginContract):
     plugin = "ngram"
     prefixes = ((3, 4, 5), (5, 3, 4), (8, 3, 4), (0, 4), (7, 7, 4))
@@ -104,6 +106,7 @@ def loaded_once() -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("loaded_once")
 class TestNmt(PluginContract):
     plugin = "nmt"

@@ -75,6 +75,7 @@ def test_no_softmax_over_clusters_is_above_0_by_rounding(dtype: torch.dtype, sha
         assert (scores <= 0.0).all() and not scores.isnan().any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", [False, True])
 @pytest.mark.parametrize("offset", [0, 7, -1, -60])
 @pytest.mark.parametrize("logit", [-1e4, -5.0, 0.0, 7.0, 1e4])
@@ -112,6 +113,7 @@ def test_given_lengths_may_gain(tmp_path: Path) -> None:
 # What is read from files, at the extremes of the file.
 
 
+@pytest.mark.slow
 class TestNgramWhoseBackOffsGain(PredictorContract):
     """After 7, another 7 gains, and after 7 7 a 5 does."""
 
@@ -139,6 +141,7 @@ class TestNgramWhoseBackOffsGain(PredictorContract):
         assert predictor.max_score == row.max() == row[5] == pytest.approx((0.25 + 2 - 0.5) * LN_10, abs=1e-5)
 
 
+@pytest.mark.slow
 class TestFstThatGains(PluginContract):
     """Costs below 0, a cycle that gains, and a way that leads nowhere."""
 

@@ -99,6 +99,7 @@ def written(fst: Any, folder: Path, name: str = "7.fst") -> Path:
     return folder / name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arc_type", ["standard", "log"])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_space_is_the_set_of_paths_and_totals_are_their_costs(tmp_path: Path, seed: int, arc_type: str) -> None:
@@ -108,6 +109,7 @@ def test_the_space_is_the_set_of_paths_and_totals_are_their_costs(tmp_path: Path
     assert totals_of(space_of(written(fst, tmp_path))) == pytest.approx(expected, abs=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weight", [1.0, -0.5])
 @pytest.mark.parametrize("options", [{}, {"use_weights": False}, {"normalize": True}])
 @pytest.mark.parametrize("seed", SEEDS)

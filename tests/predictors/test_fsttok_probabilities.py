@@ -112,6 +112,7 @@ def space(path: str, scores: npt.NDArray[np.float64], kind: str = "with keys") -
     return tiny(LONGEST, None, vocabularies()[0].size, text=wrapper, characters=few)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decoder", [DfsDecoder, AStarDecoder])
 @pytest.mark.parametrize("kind", INNER)
 def test_the_best_texts_are_found_and_proven(path: str, kind: str, decoder: Callable[[], Decoder]) -> None:
@@ -124,6 +125,7 @@ def test_the_best_texts_are_found_and_proven(path: str, kind: str, decoder: Call
         assert result.proven
 
 
+@pytest.mark.slow
 def test_they_differ_from_those_of_the_best_tokenisations(path: str) -> None:
     """``semiring tropical`` searches for these."""
     differ = 0

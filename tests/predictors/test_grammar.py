@@ -60,6 +60,7 @@ def written(folder: Path, text: str, name: str = "g.lark") -> str:
     return str(folder / name)
 
 
+@pytest.mark.slow
 class TestGrammarContract(PluginContract):
     plugin = "grammar"
     context = Context(vocabularies=Vocabularies(target=LETTERS), vocab_size=V)
@@ -106,6 +107,7 @@ FINITE: dict[str, Callable[[str], bool]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lark", FINITE)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_search_finds_all_sequences_of_the_language_in_order_of_score(kind: str, lark: str, tmp_path: Path) -> None:

@@ -66,6 +66,7 @@ prefixes at a time, and one that jumps back.
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "decoder", "batch_size"),
     [
@@ -131,6 +132,7 @@ class HfContract(PredictorContract):
         return numbered(self.family)
 
 
+@pytest.mark.slow
 class TestMarian(HfContract):
     family = "marian"
 
@@ -158,6 +160,7 @@ def stepped(predictor: HfPredictor, source: Source, tokens: Sequence[int]) -> Hf
     return state
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["marian", "t5", "bart"])
 @pytest.mark.parametrize("layer", [0, -1])
 def test_attention_is_the_mean_of_the_heads(family: str, layer: int) -> None:
@@ -191,6 +194,7 @@ def test_prefixes_share_the_slots_of_their_common_tokens() -> None:
     assert predictor._prefixes.used == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["marian", "gpt2", "mamba"])
 def test_in_a_deterministic_run_scores_do_not_depend_on_other_sentences(family: str) -> None:
     found = []

@@ -70,6 +70,7 @@ def log_probability(model: Any, folder: Path, source: str, entry: str) -> float:
     return float(rows[torch.arange(len(ids)), ids].sum() + end)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["t5", "marian", "marian-separate", "bart", "mbart", "gpt2", "llama", "qwen"])
 def test_entries_are_scored_as_by_the_model_alone(
     family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -57,6 +57,7 @@ RUNS = [("greedy", mix) for mix in MIXES] + [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("decoder", "mix"), RUNS)
 def test_it_decodes_and_scores(
     options: dict[str, list[str]], decoder: str, mix: str, capsys: pytest.CaptureFixture[str]

@@ -105,6 +105,7 @@ class LimitInSearch(SearchContract):
         return self.kind(tokens=int(rng.integers(5)))
 
 
+@pytest.mark.slow
 class TestMinLengthInSearch(LimitInSearch):
     kind = MinLength
 

@@ -298,6 +298,7 @@ class CappedRows(BatchTable):
         self.max_score = float(table.max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [

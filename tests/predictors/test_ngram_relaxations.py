@@ -305,6 +305,7 @@ def test_a_binary_has_none() -> None:
     assert hasattr(predictor(DATA / "tiny.arpa", 8), "relaxations")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["moses_lm.en.arpa.gz", "ucam_trivial.ids.arpa.gz"])
 def test_real_models_keep_both_obligations_and_the_definition(data_folder: Path, tmp_path: Path, name: str) -> None:
     path = data_folder / "data" / "lm" / name

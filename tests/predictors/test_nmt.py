@@ -87,6 +87,7 @@ def decode(
     return outcomes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("precision", ["fp32", "fp64"])
 def test_scores_are_the_models_own_along_random_prefixes_of_ragged_batches(
@@ -134,6 +135,7 @@ def test_half_precision_still_scores_in_single(models: list[str]) -> None:
         assert np.allclose(row, teacher_forced(models[0], source, ())[0], rtol=0, atol=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [2, 64])
 @pytest.mark.parametrize("decoder", [BeamDecoder(), BeamDecoder(size=3, stop="full", alpha=0.6, beta=0.4)])
 def test_sentences_decode_together_as_they_decode_alone(

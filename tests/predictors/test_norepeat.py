@@ -66,6 +66,7 @@ def test_the_space_is_all_sequences_without_repetition(order: int) -> None:
     assert {path.total for path in paths} == {0.0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bounds", ["sum", "product"])
 @pytest.mark.parametrize("name", ["astar", "dfs", "beam"])
 def test_the_best_path_of_a_lattice_and_a_model_without_repetition_is_found(name: str, bounds: str) -> None:

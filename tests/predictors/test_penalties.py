@@ -143,6 +143,7 @@ def test_the_inner_bound_is_kept_where_it_still_holds(penalty: float, highest: f
     assert (method and method(predictor.initialize_batch([SOURCE]))) == (None if bound is None else [bound])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"penalty": 1.6}, {"penalty": 0.5}, {"penalty": 1.6, "normalize": True}])
 @pytest.mark.parametrize("name", ["astar", "dfs", "beam"])
 @pytest.mark.parametrize("bounds", ["sum", "product"])

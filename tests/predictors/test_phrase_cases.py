@@ -25,6 +25,7 @@ WORDS = WordVocabulary([*SPECIAL, *(f"w{token}" for token in range(3, 13))])
 CONTEXT = Context(vocabularies=Vocabularies(WORDS, WORDS))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ["unordered", "ordered"])
 @pytest.mark.parametrize("case", CASES, ids=range(len(CASES)))
 def test_progress_is_the_recorded_bank(case: dict[str, Any], order: str, tmp_path: Path) -> None:

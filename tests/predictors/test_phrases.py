@@ -41,6 +41,7 @@ PARTS = st.sampled_from([line for line in TEXT if line.strip()]).flatmap(
 ).filter(lambda text: bool(text) and "|" not in text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=examples(30))
 @given(data=st.data())
@@ -71,6 +72,7 @@ def test_exactly_the_texts_with_all_wanted_phrases_and_no_other_are_allowed(
         assert (set(found) == {0.0}) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=examples(10))
 @given(data=st.data())
@@ -214,6 +216,7 @@ def test_a_run_without_a_vocabulary_or_without_phrases_is_refused(tmp_path: Path
 LETTERS = WordVocabulary([*SPECIAL, *"abcdef"])
 
 
+@pytest.mark.slow
 class TestPhrases(PluginContract):
     plugin = "phrases"
     prefixes = ((3, 4, 3), (3, 4, 4, 5), (5, 6), (7, 8, 3))
@@ -225,11 +228,13 @@ class TestPhrases(PluginContract):
         return {"path": str(folder / "wanted"), "avoid": str(folder / "avoid"), "context": context}
 
 
+@pytest.mark.slow
 class TestPhrasesInOrder(TestPhrases):
     def prepare(self, folder: Path) -> dict[str, Any]:
         return {**super().prepare(folder), "ordered": True}
 
 
+@pytest.mark.slow
 class TestPhrasesInSearch(SearchContract):
     vocab_size = 6
     limits = (4, 3, 2)

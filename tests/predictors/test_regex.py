@@ -45,6 +45,7 @@ def compiled_once() -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 class TestRegexContract(PluginContract):
     plugin = "regex"
     context = Context(vocabularies=Vocabularies(target=LETTERS), vocab_size=V)
@@ -85,6 +86,7 @@ class TestRegexOfBytes(TestRegexContract):
 FINITE = ("(a|ab|b)( b|é)?", "a|ab|b b", "a{1,3}", "ab ba", "[b é]{2}", "[ab é]{0,2}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", FINITE)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_search_finds_all_sequences_that_match_in_order_of_score(kind: str, pattern: str) -> None:
@@ -131,6 +133,7 @@ PATTERNS = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(PATTERNS, st.lists(st.text("abcé.1x\n", max_size=6), min_size=9, max_size=20))
 def test_it_allows_what_pythons_own_engine_matches(pattern: str, texts: list[str]) -> None:
     regex = RegexPredictor(pattern, cache="none", context=CHARACTERS_CONTEXT)
@@ -150,6 +153,7 @@ def accepts(regex: RegexPredictor, text: str) -> bool:
     return regex.predict_batch([state]).rows[0].get(EOS) == 0.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", ["[ab]*", ".*", "a+b?( é)?"])
 @pytest.mark.parametrize("kind", ["unigram", "bytes", "mixed"])
 def test_lists_marks_and_arcs_agree(kind: str, pattern: str) -> None:
@@ -252,6 +256,7 @@ def test_numbers_of_sentences_that_have_ended_are_not_used_again(tmp_path: Path)
     assert [list(row.candidates) for row in regex.predict_batch([again]).rows] == before[1:2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pattern", "says"),
     [
@@ -271,6 +276,7 @@ def test_a_pattern_that_cannot_be_used_is_one_clear_line(pattern: str, says: str
     assert says in str(caught.value) and "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_pattern_that_needs_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sgdec_predictors.regex.SECONDS", 0.4)
     with pytest.raises(SgdecError, match=r"needs more than 1 seconds or 3072 MiB .* or raise --regex.effort"):

@@ -113,6 +113,7 @@ def best_totals(constellation: Constellation, source: Source) -> dict[tuple[int,
     return best
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", SOURCES, ids=["limited", "unlimited"])
 def test_every_relaxation_bounds_every_score_and_follows_every_token(
     case: Case, source: Source, tmp_path: Path
@@ -134,6 +135,7 @@ def test_every_relaxation_bounds_every_score_and_follows_every_token(
         assert relaxation.after(here[goes_on], tokens[goes_on]).tolist() == list(relaxation.of(following))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", SOURCES, ids=["limited", "unlimited"])
 def test_an_exact_relaxation_gives_the_scores_themselves(case: Case, source: Source, tmp_path: Path) -> None:
     if not case.exact:
@@ -148,6 +150,7 @@ def test_an_exact_relaxation_gives_the_scores_themselves(case: Case, source: Sou
         assert all(lowest[token] == finite.get(token, lowest[token]) for token in range(V))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weight", WEIGHTS)
 @pytest.mark.parametrize("source", SOURCES, ids=["limited", "unlimited"])
 def test_with_a_lattice_the_product_bound_is_exact(
@@ -180,6 +183,7 @@ def test_sentences_of_equal_means_share_the_relaxations_of_unkc() -> None:
     assert predictor.relaxations(none) is not predictor.relaxations(some)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plugin", ["unkc", "length", "extlength", "minlength", "maxlength"])
 def test_counts_end_where_prefixes_are_longest(plugin: str, tmp_path: Path) -> None:
     """Far beyond the counts that are distinguished, scores are still bounded, and states still follow."""
@@ -327,6 +331,7 @@ def check_bounds(predictors: dict[str, BatchPredictor], weight: float) -> None:
         waiting += [child for child in space.expand([node])[0] if not child.finished]
 
 
+@pytest.mark.slow
 def test_an_automaton_is_renumbered_once_and_dies_with_its_sentence(tmp_path: Path) -> None:
     outer = wrapped("idxmap", made(Case("forced", file_of("3 4\n")), tmp_path), tmp_path)
     (state,) = outer.initialize_batch([Source(1, (3,))])

@@ -228,6 +228,7 @@ class TestTrieInSearch(SearchContract):
 # Contracts
 
 
+@pytest.mark.slow
 class TestBuiltTrie(PluginContract):
     plugin = "trie"
     prefixes = ((3, 4, 5), (3, 4), (0, 3), (8,), (8, 7), (5, 3), (4, 4, 4), (7,))
@@ -248,6 +249,7 @@ class TestPlainList(TestBuiltTrie):
     form = "plain"
 
 
+@pytest.mark.slow
 class TestTriePerSentence(TestBuiltTrie):
     own_sentences = True
 

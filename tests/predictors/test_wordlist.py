@@ -34,6 +34,7 @@ def listed(folder: Path, *words: str, name: str = "words.txt") -> str:
     return str(folder / name)
 
 
+@pytest.mark.slow
 class TestWordlistContract(PluginContract):
     plugin = "wordlist"
     mode: Mode = "only"
@@ -46,6 +47,7 @@ class TestWordlistContract(PluginContract):
         return WordlistPredictor(**self.options)
 
 
+@pytest.mark.slow
 class TestNeverContract(TestWordlistContract):
     mode = "never"
 
@@ -71,6 +73,7 @@ CASES = [(kind, words, mode) for kind in KINDS for words in LISTS for mode in ge
 """Of these `make test` has each list of each vocabulary, in one of the modes, so that every pair is tried."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "words", "mode"),
     [
@@ -112,6 +115,7 @@ def allows(words: tuple[str, ...], mode: Mode, text: bytes | None) -> bool:
     return found <= set(words) if mode == "only" else not found & set(words)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["only", "never"])
 def test_case_does_not_count_where_asked(mode: Mode, tmp_path: Path) -> None:
     words = WordVocabulary([*SPECIAL, "É", "é", "É!", "e", "STRASSE", "Straße", "STRAẞE"])

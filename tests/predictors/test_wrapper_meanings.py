@@ -250,6 +250,7 @@ def best(ways: list[tuple[float, np.ndarray, Any]], token: int) -> tuple[float, 
     return score, state
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(40))
 @given(
     seed=st.integers(0, 10_000),

@@ -25,6 +25,7 @@ def rooms() -> ModuleType:
     return module
 
 
+@pytest.mark.slow
 def test_the_drawing_is_that_of_the_sources(rooms: ModuleType) -> None:
     assert rooms.redraw(TEXT) == TEXT, "the imports between packages have changed: run python docs/_ext/rooms.py"
 
@@ -46,6 +47,7 @@ def test_columns_are_below_names_and_mark_imports(rooms: ModuleType) -> None:
     assert rooms.triangle(edges) == "cli\nx library\nx.x core  (imports library)\n"
 
 
+@pytest.mark.slow
 def test_imports_count_wherever_they_are_in_a_file(rooms: ModuleType) -> None:
     found = rooms.imports()
     assert "sgdec.context" in found["sgdec.protocol"]  # for its type

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 
+import pytest
+
 from tests.helpers.places import ROOT
 
 REASONS = {
@@ -28,6 +30,7 @@ def files_by_class() -> dict[str, set[str]]:
     return found
 
 
+@pytest.mark.slow
 def test_a_class_name_lives_in_one_file_or_has_a_reason() -> None:
     several = {name: sorted(files) for name, files in files_by_class().items() if len(files) > 1}
     assert {name: files for name, files in several.items() if name not in REASONS} == {}

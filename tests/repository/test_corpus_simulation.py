@@ -56,6 +56,7 @@ def test_the_last_chunk_may_be_shorter() -> None:
     assert run(replace(EQUAL, lines=25, chunk=10, workers=1)).seconds == 25
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ratio", [0.1, 1.0, 2.0])
 def test_losses_are_those_of_the_exponential_formula(ratio: float) -> None:
     """A chunk of T seconds that is done when no death falls into it: (e^(rate T) - 1) / rate seconds on average, and
@@ -145,6 +146,7 @@ def test_chunks_are_handed_out_no_faster_than_one_thread_can() -> None:
     assert ran.seconds == pytest.approx(400 * each, rel=0.05) and ran.busy == pytest.approx(1, abs=0.05)
 
 
+@pytest.mark.slow
 def test_storage_serves_no_more_operations_than_it_can() -> None:
     costs = replace(FREE, line=0.001, operation=0.1, sync=0.1, operations=100.0)
     ran = run(replace(EQUAL, lines=20_000, chunk=10, workers=200, starters=200, costs=costs))
@@ -199,6 +201,7 @@ def test_a_slow_worker_ends_last_with_the_chunk_that_waited_for_it() -> None:
     assert run(replace(case, ahead=0)).seconds == 50
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("starters", [1, 4])
 def test_what_is_left_out_is_extrapolated(starters: int) -> None:
     costs = Costs(operation=0.02, sync=0.02, operations=200.0, line=0.1)
@@ -212,6 +215,7 @@ def test_what_is_left_out_is_extrapolated(starters: int) -> None:
     assert estimated.ideal == exact.ideal
 
 
+@pytest.mark.slow
 def test_a_dead_starter_loses_what_its_workers_had_and_the_corpus_is_complete() -> None:
     case = replace(
         EQUAL, lines=200_000, chunk=100, workers=20, starters=2, starter_failures=1 / 2000, patience=60, restart=300

@@ -96,6 +96,7 @@ def test_numpy_and_torch_give_the_same_scores() -> None:
             states = predictor.consume_batch(states, [token])
 
 
+@pytest.mark.slow
 def test_training_is_repeatable_and_learns() -> None:
     torch = pytest.importorskip("torch")
     from models.train import draw_pairs, negative_log_likelihood, train
@@ -133,6 +134,7 @@ def test_the_baselines_of_the_handout_are_those_that_are_printed(capsys: pytest.
     assert capsys.readouterr().out.rstrip() in (COURSE / "decode_this" / "handout.md").read_text()
 
 
+@pytest.mark.slow
 def test_baselines_without_a_way_to_go_are_left_out_with_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
     from decode_this import baselines
 

@@ -94,6 +94,7 @@ def rows() -> dict[str, dict[str, str]]:
         return {row["name"]: row for row in csv.DictReader(file)}
 
 
+@pytest.mark.slow
 def test_only_graders_that_end_well_give_marks(course: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_class(course, CLASS)
     (course / "class" / "link.py").symlink_to(course / "class" / "ada.py")
@@ -199,6 +200,7 @@ signal.signal(signal.SIGINT, lambda *of: (Path('ended').touch(), sys.exit(1)))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ignored", [False, True])
 def test_an_interrupted_class_leaves_no_grader(course: Path, ignored: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even one that ignores interrupts, as all that a shell starts in the background."""
@@ -215,6 +217,7 @@ def test_an_interrupted_class_leaves_no_grader(course: Path, ignored: bool, monk
     assert Path("ended").exists() is not ignored
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root changes the root folder")
 def test_a_grader_that_is_killed_leaves_no_submission(course: Path) -> None:
     stays = "(Path('child').write_text(str(os.getpid())), os.chroot(os.environ['TMPDIR']), time.sleep(99))"

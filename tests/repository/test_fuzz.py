@@ -43,6 +43,7 @@ def parameters() -> list[Any]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", parameters())
 def test_a_past_finding_stays_mended(runner: Runner, path: Path) -> None:
     case, about = from_toml(path)

@@ -34,6 +34,7 @@ def circle(edges: Imports, without: Collection[tuple[str, str]] = ()) -> list[st
     return None
 
 
+@pytest.mark.slow
 def test_no_imports_run_in_a_circle(imports: Imports) -> None:
     found = circle(imports, REASONS)
     assert found is None, " imports ".join(found)

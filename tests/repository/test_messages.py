@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+import pytest
+
 from tests.helpers.places import ROOT
 
 MAY = {
@@ -28,6 +30,7 @@ def writes_to_standard_error(code: str) -> Iterator[int]:
                 yield node.lineno
 
 
+@pytest.mark.slow
 def test_no_module_writes_to_standard_error_but_those_that_show_messages() -> None:
     found = []
     for root in ("sgdec", "predictors", "decoders"):

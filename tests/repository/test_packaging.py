@@ -50,6 +50,7 @@ def metadata(wheel: Path, name: str) -> str:
         return archive.read(path).decode()
 
 
+@pytest.mark.slow
 def test_the_wheel_holds_every_file_of_the_three_packages_and_no_other(wheel: Path) -> None:
     there = {
         str(path.relative_to(root))
@@ -74,6 +75,7 @@ def test_every_distribution_has_one_pinned_version() -> None:
     assert len(names) > 20 and [name for name, count in Counter(names).items() if count > 1] == []
 
 
+@pytest.mark.slow
 def test_the_wheel_of_the_source_distribution_is_the_same(wheel: Path, tmp_path: Path) -> None:
     with tarfile.open(build("sdist", ROOT, tmp_path)) as archive:
         safely: Any = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # older releases of Python 3.11

@@ -28,6 +28,7 @@ def found() -> list[Finding]:
     return [finding for path in prose() for finding in findings(path)]
 
 
+@pytest.mark.slow
 def test_the_prose_of_the_repository_keeps_the_rules(found: list[Finding]) -> None:
     assert [str(finding) for finding in found if not is_pending(finding)] == []
 

@@ -92,6 +92,7 @@ def _answered(constellation: Constellation, max_rows: int, request: Request) -> 
     return reply
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("max_rows", [None, 2])
 @pytest.mark.parametrize("first", range(0, examples(150), 50))
 def test_they_are_those_that_a_full_sort_keeps(first: int, max_rows: int | None) -> None:
@@ -119,6 +120,7 @@ def _weighted(scores: tuple[float, ...], weights: tuple[float | None, ...]) -> f
     return sum(weight * score for score, weight in zip(scores, weights, strict=True) if weight is not None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", some(range(0, 200, 100)))
 def test_distinct_ones_are_the_best_of_each_key(first: int) -> None:
     several = 0
@@ -184,6 +186,7 @@ def combined(
     return rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("as_tensor", [False, True])
 @pytest.mark.parametrize("seed", range(60))
 def test_the_best_cells_of_a_matrix_are_found_in_blocks(seed: int, as_tensor: bool) -> None:

@@ -148,6 +148,7 @@ def futures(paths: Sequence[Path], node: Node) -> dict[tuple[int, ...], float]:
     }
 
 
+@pytest.mark.slow
 @in_every_space
 @pytest.mark.parametrize("alpha", [0.0, 1.0])
 def test_equal_keys_have_equal_futures(case: TinySpace, alpha: float) -> None:

@@ -338,6 +338,7 @@ TOLD = [
 """To all decoders; in `make test`, every other one has a batch, which are the others with the next lie."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "batch_size", "decoder"),
     TOLD,
@@ -354,6 +355,7 @@ def test_a_lie_is_found_by_every_decoder(name: str, batch_size: int, decoder: De
     assert len(told) == len(found) if name not in LATER else told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [1, 64])
 def test_a_product_bound_that_is_too_low_is_found(
     batch_size: int, decoder: Decoder, mix: Mix, monkeypatch: pytest.MonkeyPatch
@@ -384,6 +386,7 @@ def all_but_the_first(places: list[tuple[int, float]]) -> list[tuple[int, float]
     return places[1:]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("semiring", ["tropical", "log"])
 @pytest.mark.parametrize(
     ("lie", "expected"),
@@ -466,6 +469,7 @@ CHECKED: list[tuple[Sequence[float], BoundsKind, int]] = [
 """Weights, bounds, and batch sizes."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("weights", "bounds", "batch_size", "decoder"),
     [(*checked, decoder) for i, checked in enumerate(CHECKED) for decoder in some(DECODERS, i)],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +20,7 @@ TOTALS = st.sampled_from([0.0, -1.0, -1.5, -1e17])
 ROWS = st.dictionaries(st.integers(EOS, 9), SCORES, max_size=6)
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(250))
 @given(
     st.lists(st.tuples(ROWS, TOTALS, st.booleans()), min_size=1, max_size=6),

@@ -163,6 +163,7 @@ def test_a_model_that_lists_nothing_takes_steps_among_candidates_only(
 # Spaces.
 
 
+@pytest.mark.slow
 @every_seed
 @pytest.mark.parametrize("weights", WEIGHTS)
 @pytest.mark.parametrize("limit", LIMITS)
@@ -175,6 +176,7 @@ def test_the_space_is_the_one_that_combination_makes(
         assert node.weights == same.weights and node.length == same.length
 
 
+@pytest.mark.slow
 @every_seed
 @pytest.mark.parametrize("weights", WEIGHTS)
 def test_bounds_that_come_with_children_are_those_that_one_asks_for(
@@ -190,6 +192,7 @@ def test_bounds_that_come_with_children_are_those_that_one_asks_for(
             assert fast.bound(children) == pytest.approx(slow.bound(others))
 
 
+@pytest.mark.slow
 @every_seed
 @pytest.mark.parametrize("ranking", [Ranking(), Ranking(alpha=0.6)])
 @pytest.mark.parametrize("limit", LIMITS)

@@ -122,6 +122,7 @@ def summary(outcome: Outcome) -> object:
     return found, outcome.result.expansions, outcome.result.proven, outcome.result.bounds, str(outcome.error)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "decoder",
     [AStarDecoder(), DfsDecoder(), AStarDecoder(recombine=True)],

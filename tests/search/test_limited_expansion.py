@@ -149,6 +149,7 @@ def kept(make: Callable[[SearchSpace], object], predictor: BatchPredictor) -> in
     return most
 
 
+@pytest.mark.slow
 def test_children_that_nobody_reads_are_kept_as_numbers() -> None:
     """Token, score and ledger of 1,000 children in float64; the row has 16,000 scores, the batch 8 rows."""
 

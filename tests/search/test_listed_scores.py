@@ -87,6 +87,7 @@ MIXES: dict[str, Any] = {
 WEIGHTS = [[1.0, 1.0, 1.0], [0.5, -1.0, 0.0], [2.0, 0.3, None]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 4, 40])
 @pytest.mark.parametrize("weights", WEIGHTS, ids=str)
 @pytest.mark.parametrize("mix", MIXES)

@@ -90,6 +90,7 @@ def expected(tiny: TinySpace) -> dict[str, float]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nbest", [1, 3, 5, 50])
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("name", EXACT)
@@ -116,6 +117,7 @@ def test_every_list_has_the_first_of_each_text_of_a_longer_list(name: str) -> No
     assert repetitions
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*EXACT, "bestfirst", "sample"])
 def test_a_trace_says_which_hypotheses_have_the_text_of_another(name: str) -> None:
     repetitions = 0

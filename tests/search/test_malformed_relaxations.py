@@ -58,6 +58,7 @@ def raises(_: object) -> Any:
     raise KeyError("there")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stepwise", [True, False])
 @pytest.mark.parametrize("markov", [True, False])
 @pytest.mark.parametrize(

@@ -117,6 +117,7 @@ def test_sums_are_checked_where_no_predictor_has_a_matrix(monkeypatch: pytest.Mo
         assert str(outcome.error).startswith("the combined scores of 1,100 prefixes need 34.4 MiB, but ")
 
 
+@pytest.mark.slow
 def test_children_are_checked_before_they_become_objects(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(BATCH.variable, LIMIT)
     for outcome in decoded(BeamDecoder(size=60_000), Wide(), max_rows=256):

@@ -154,6 +154,7 @@ SINGLE: dict[str, tuple[float, Row, str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decoder", DECODERS, ids=lambda decoder: type(decoder).__name__)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("case", SINGLE)
@@ -181,6 +182,7 @@ def test_two_scores_that_are_finite(sign: float, first: type[Says], second: type
         assert f"overflows at token 5: predictor 'b' scores {sign * HUGE:g} with weight 1;" in found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 @pytest.mark.parametrize("decoder", DECODERS, ids=lambda decoder: type(decoder).__name__)
@@ -197,6 +199,7 @@ def test_exact_searches_find_it_as_well(form: type[Says]) -> None:
     assert all(isinstance(each, str) and "predictor 'a' scores 1.5e+308" in each for each in found), found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("decoder", DECODERS, ids=lambda decoder: type(decoder).__name__)
 @pytest.mark.parametrize("weight", [1e308, -1e308, 1.0, 0.0])

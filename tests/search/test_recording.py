@@ -75,6 +75,7 @@ def test_vanilla_gives_the_trace_of_beam(seed: int, options: dict[str, Any], bat
     assert None not in of_beam
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [1, 32])
 @pytest.mark.parametrize("seed", range(5))
 def test_automata_on_arrays_give_the_trace_that_nodes_give(tmp_path: Path, seed: int, batch_size: int) -> None:

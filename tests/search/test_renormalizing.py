@@ -183,6 +183,7 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SPACES)
 def test_each_predictor_renormalised_has_the_scores_of_the_definition(name: str) -> None:
     space = SPACES[name]
@@ -192,6 +193,7 @@ def test_each_predictor_renormalised_has_the_scores_of_the_definition(name: str)
         require_equal(search(renormalizing(space, chosen), space.source, WIDE["beam"]()), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", list(SPACES)[:9])
 def test_it_is_the_same_in_batches_in_traces_and_with_few_rows(name: str, way: str) -> None:
@@ -200,6 +202,7 @@ def test_it_is_the_same_in_batches_in_traces_and_with_few_rows(name: str, way: s
     require_equal(found, enumerated(space, [0]))
 
 
+@pytest.mark.slow
 def test_and_on_arrays() -> None:
     compared = 0
     for space in SPACES.values():

@@ -46,6 +46,7 @@ def assert_distributed(counts: Mapping[int, int], probabilities: np.ndarray) -> 
     assert statistic < critical(len(possible) - 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [1.0, 0.5, 2.0])
 def test_tokens_come_as_often_as_their_scores_say(temperature: float) -> None:
     assert_distributed(draws(SCORES, temperature=temperature), expected(SCORES, temperature))
@@ -65,6 +66,7 @@ def test_of_equal_scores_top_k_keeps_the_lowest_tokens() -> None:
     assert set(draws(np.zeros(5), top_k=2)) == {0, 1}
 
 
+@pytest.mark.slow
 def test_top_p_keeps_the_fewest_best_tokens_that_reach_p() -> None:
     probabilities = np.array([0.1, 0.4, 0.2, 0.3])
     for top_p, kept in [(0.3, {1}), (0.69, {1, 3}), (0.71, {1, 3, 2}), (1.0, {0, 1, 2, 3})]:
@@ -108,6 +110,7 @@ def sampled(space: SearchSpace, numbers: list[int]) -> list[tuple[int, ...]]:
     return [space.finish(node).tokens for node in nodes]
 
 
+@pytest.mark.slow
 def test_the_first_token_is_drawn_from_the_combined_scores() -> None:
     constellation = models()
     here = space(1, constellation)

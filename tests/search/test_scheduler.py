@@ -97,6 +97,7 @@ def test_which_questions_meet_does_not_depend_on_timing() -> None:
     assert quick.asked == slow.asked
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("max_rows", [1, 2, 3, 5])
 @pytest.mark.parametrize("name", ["beam", "best first", "sampling"])
 def test_jobs_have_at_most_the_given_rows_and_the_same_answers(name: str, max_rows: int) -> None:

@@ -46,6 +46,7 @@ def test_a_space_holds_exactly_what_enumeration_finds(case: TinySpace) -> None:
         assert hypothesis.ledger == tuple(pytest.approx(row) for row in path.ledger)
 
 
+@pytest.mark.slow
 @in_every_space
 def test_a_limit_gives_the_first_of_the_lazy_children(case: TinySpace) -> None:
     space = opened(case)
@@ -56,6 +57,7 @@ def test_a_limit_gives_the_first_of_the_lazy_children(case: TinySpace) -> None:
             assert [(c.last, c.total) for c in first] == [(c.last, c.total) for c in expected]
 
 
+@pytest.mark.slow
 @in_every_space
 def test_children_come_best_first_and_the_lower_token_first(case: TinySpace) -> None:
     space = opened(case)
@@ -77,6 +79,7 @@ def test_above_leaves_only_children_with_a_higher_total(case: TinySpace) -> None
             assert [child.last for child in space.expand([node], above=above)[0]] == expected
 
 
+@pytest.mark.slow
 @in_every_space
 def test_nodes_expanded_together_have_the_children_they_have_alone(case: TinySpace) -> None:
     alone, together = opened(case), opened(case)
@@ -98,6 +101,7 @@ def test_lazy_children_are_made_in_blocks() -> None:
 # Ledger, total, hypothesis.
 
 
+@pytest.mark.slow
 @in_every_space
 def test_a_ledger_adds_up_and_forcing_the_tokens_gives_the_same_numbers(case: TinySpace) -> None:
     space = opened(case)

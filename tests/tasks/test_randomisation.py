@@ -83,6 +83,7 @@ def exact(first: Statistics, second: Statistics, score_of: ScoreOf) -> float:
     return float(np.mean(np.array(found) >= found[0] - 1e-9))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("name", NAMES)
 def test_p_is_the_share_of_all_exchanges(name: str, seed: int) -> None:

@@ -61,6 +61,7 @@ class KeepsItsPlaceContract(PredictorContract):
         return predictor
 
 
+@pytest.mark.slow
 def test_every_promise_of_a_contract_is_listed_and_can_be_checked() -> None:
     listed = promises(BeamContract())
     assert sorted(f"test_{promise.text.replace(' ', '_')}" for promise in listed) == [

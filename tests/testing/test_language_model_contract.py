@@ -33,6 +33,7 @@ MODELS: dict[str, Callable[[ModelContext], LanguageModel]] = {
 }
 
 
+@pytest.mark.slow
 class TestLanguageModels(LanguageModelContract):
     @pytest.fixture(autouse=True, params=MODELS)
     def _choose(self, request: pytest.FixtureRequest) -> None:
@@ -133,6 +134,7 @@ BUGS: dict[type[Any], str] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cls", BUGS, ids=lambda cls: cls.__name__)
 def test_a_planted_bug_breaks_the_promise_that_it_breaks(cls: type[LanguageModel]) -> None:
     class Contract(LanguageModelContract):

@@ -43,6 +43,7 @@ class Unsorted(MbrDecoder):
         return Result(super().decode(space).hypotheses[::-1])
 
 
+@pytest.mark.slow
 class TestDiverseList(DecoderContract):
     nbests = (1, 4)
 

@@ -334,11 +334,13 @@ class OldCopies(OfTensors):
 RIGHT: dict[str, Make] = {"Numbered": Numbered, "Counted": Counted, "OfTensors": OfTensors}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RIGHT)
 def test_a_right_predictor_passes_every_test(name: str) -> None:
     PLANTED.require_right(RIGHT[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PLANTED.bugs)
 def test_the_kit_catches(name: str) -> None:
     message = PLANTED.require_caught(name)

@@ -346,6 +346,7 @@ def test_a_right_decoder_passes(test: str, right: type[Decoder]) -> None:
     getattr(contract(right), test)()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BUGS)
 def test_the_kit_catches(name: str) -> None:
     cls, test = BUGS[name]

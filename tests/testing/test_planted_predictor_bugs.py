@@ -489,11 +489,13 @@ RIGHT: dict[str, Make] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RIGHT)
 def test_a_right_predictor_passes_every_test(name: str) -> None:
     PLANTED.require_right(RIGHT[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PLANTED.bugs)
 def test_the_kit_catches(name: str) -> None:
     PLANTED.require_caught(name)

@@ -250,6 +250,7 @@ class KeepsRelaxations(WholeLattice):
         return self.kept.setdefault(self.whole(state)[1], (Constant(FORBIDDEN, np.inf),))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [Right, Whole, Redrawn])
 def test_every_promise_holds_for_what_is_right(make: Make) -> None:
     PLANTED.require_right(make)

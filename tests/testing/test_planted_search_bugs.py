@@ -347,6 +347,7 @@ def test_a_right_one_passes(right: type[Any]) -> None:
         assert breach(promise.check) is None, promise.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BUGS)
 def test_the_kit_catches(name: str) -> None:
     cls, test = BUGS[name]

@@ -79,6 +79,7 @@ def ids(vocabulary: PretrainedVocabulary, tokens: Any) -> list[int]:
     return [int(vocabulary.numbering.ids[token]) for token in tokens]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_roles(folder: Folder, family: str) -> None:
     roles, (first, start, forced) = read_roles(folder(family)), ROLES[family]
@@ -94,6 +95,7 @@ def test_roles(folder: Folder, family: str) -> None:
         assert vocabulary.numbering.ids.tolist() == numbering.ids.tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_plain_tokens_between_their_marks_are_what_the_tokenizer_gives(folder: Folder, family: str) -> None:
     own = library(folder(family))
@@ -119,6 +121,7 @@ def test_bytes_give_back_every_text(folder: Folder, family: str) -> None:
     assert len(vocabulary.encode("🙂")) > 1, "one character in several tokens"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_marks_that_a_text_spells_are_text(folder: Folder, family: str) -> None:
     own = library(folder(family))
@@ -361,6 +364,7 @@ BAD: dict[str, tuple[str, Callable[[Path], object], str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", BAD)
 def test_bad_folders_give_one_clear_line(folder: Folder, tmp_path: Path, case: str) -> None:
     family, spoil, expected = BAD[case]

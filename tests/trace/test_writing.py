@@ -123,6 +123,7 @@ def test_what_is_read_is_what_was_recorded(
             assert not [child for _, child in trace.nodes() if child.fate == Fate.UNRECORDED]
 
 
+@pytest.mark.slow
 @PAIRS
 def test_fewer_recorded_expansions_are_the_first(space: TinySpace, decoder: tuple[str, dict[str, Any]]) -> None:
     """A child that is expanded later says so, and a child that the decoder never expands has the same fate."""
@@ -135,6 +136,7 @@ def test_fewer_recorded_expansions_are_the_first(space: TinySpace, decoder: tupl
             assert found == replace(expected, fates=tuple(fates), into=into)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decoder", DECODERS, ids=lambda found: found[0])
 def test_fewer_listed_children_are_the_best_and_all_that_matter(decoder: tuple[str, dict[str, Any]]) -> None:
     """With one child per expansion, those that were expanded, listed or received are there anyway."""
@@ -149,6 +151,7 @@ def test_fewer_listed_children_are_the_best_and_all_that_matter(decoder: tuple[s
                     assert found.child(child.token)
 
 
+@pytest.mark.slow
 @PAIRS
 def test_the_size_of_batches_changes_no_trace(space: TinySpace, decoder: tuple[str, dict[str, Any]]) -> None:
     alone, together = (traces(space, *decoder, Tracing(), 2, size) for size in (1, 64))

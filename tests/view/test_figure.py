@@ -36,6 +36,7 @@ def test_the_prefixes_of_the_overview_are_text() -> None:
     assert texts(svg(RUN)) == expected and "▁w" in expected[1]
 
 
+@pytest.mark.slow
 def test_dropped_continuations_have_their_fate() -> None:
     found = [text for text in texts(svg(RUN, dropped=2)) if " · " in text]
     tree = prefixes(RUN.sentences[0])
@@ -57,6 +58,7 @@ def test_a_figure_has_the_same_bytes_each_time(kind: Any) -> None:
     assert one == other != b""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("word", ["$x^2$", "\\alpha$", "</svg>", "&amp;", "\x07\x1b", "שלום", "𝄞猫", "w" * 10_000])
 def test_any_text_can_be_drawn(word: str) -> None:
     shown = texts(svg(renamed(RUN, word)))

@@ -91,6 +91,7 @@ def without_seconds(row: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in row.items() if key != "seconds"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mix", "sentences", "decoder", "options", "settings"), DECODED)
 def test_decoding_gives_the_same_numbers_both_ways(
     mix: Mix, sentences: list[Any], decoder: str, options: dict[str, Any], settings: dict[str, Any],
@@ -135,6 +136,7 @@ SCORED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mix", "sentences", "targets", "settings"), SCORED)
 def test_scoring_gives_the_same_numbers_both_ways(
     mix: Mix, sentences: list[Any], targets: list[Any], settings: dict[str, Any], capsys: pytest.CaptureFixture[str]

@@ -42,6 +42,7 @@ def decoded(constellation: Constellation, decoder: Decoder, batch_size: int) -> 
     return [result.hypotheses for result in found if result is not None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decoder", DECODERS)
 @pytest.mark.parametrize(
     "names",

@@ -111,6 +111,7 @@ def test_the_page_lists_every_keyword_where_it_belongs() -> None:
     assert row("allowed without effect, as keywords that JSON Schema does not know") == set(WITHOUT_EFFECT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keyword", ENFORCED)
 def test_enforced_keywords_decide(keyword: str, tmp_path: Path) -> None:
     schema, allowed, forbidden = ENFORCED[keyword]

@@ -70,6 +70,7 @@ def sequences(tokens: Sequence[int]) -> Iterator[tuple[int, ...]]:
         yield from itertools.product(tokens, repeat=length)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lark", GRAMMARS)
 @pytest.mark.parametrize(
     "kind", [*KINDS, *(pytest.param(family, marks=pytest.mark.slow) for family in FAMILIES_OF_MODELS)]
@@ -95,6 +96,7 @@ def test_exactly_the_sequences_whose_text_is_in_the_language_can_be_produced(kin
         assert found == expected, (sequence, text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_prefix_is_matched_alike_in_any_order_and_however_it_was_reached(kind: str) -> None:
     """Matchers are made when they are first needed, from whatever earlier matcher there is."""

@@ -35,6 +35,7 @@ def byte_level(folder: Path, pieces: Sequence[str]) -> Vocabulary:
 PARTS_OF_BYTES = [b" ", b"(", b"y", b")", b'"ab', "日".encode()[:2], "日".encode()[2:] + b"a"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("whole_words", [True, False])
 def test_phrases_are_refused_only_if_no_tokens_spell_them(tmp_path: Path, whole_words: bool) -> None:
     """Oracle: the decoded texts of all token sequences."""

@@ -17,6 +17,7 @@ pytest.importorskip("outlines_core")
 pytest.importorskip("llguidance")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "pattern", ["name$|names", "name( |$)", "^a", "a$", r"a\z|ab", r"\ba", r"(?-u:a\b)|ab", "(?m)a$\nb|ac", "$"]
 )
@@ -37,6 +38,7 @@ def test_a_comment_can_end_a_pattern() -> None:
     assert only_a_comment.accepts(b"")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pattern", "says"),
     [
@@ -53,6 +55,7 @@ def test_a_mistake_has_its_own_message(pattern: str, says: str) -> None:
     assert says in str(caught.value) and "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_large_automaton_is_made_small_where_the_limits_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     """The text has an a where 11 characters are left. There are 2^11 states, and each byte but two leads nowhere."""
     (automaton,) = compile_regexes(["(a|b)*a(a|b){10}"])

@@ -43,6 +43,7 @@ def is_canonical(vocabulary: Vocabulary, tokens: Sequence[int]) -> bool:
     return 0 not in tokens and tuple(vocabulary.encode(vocabulary.decode(tokens))) == tuple(tokens)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", spelled_vocabularies.KINDS)
 def test_no_canonical_output_is_excluded(kind: str) -> None:
     vocabulary = spelled_vocabularies.vocabulary(kind)
@@ -68,6 +69,7 @@ def test_blanks_can_be_on_either_side_of_a_word(model_type: str, options: dict[s
     assert len(canonical) > 1 and not [output for output in canonical if excluded(segmentation, output)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", sorted(KINDS.keys() - FAMILIES.keys()))
 @settings(max_examples=30)
 @given(data=st.data())
@@ -79,6 +81,7 @@ def test_nothing_of_the_segmentation_of_a_text_is_excluded(kind: str, data: st.D
     assert not (is_canonical(vocabulary, own) and excluded(segmentation, own))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [

@@ -20,6 +20,7 @@ from tests.helpers.pretrained_tokenizers import FAMILIES, TEXT
 from tests.helpers.vocabularies import KINDS, made, trained
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @given(data=st.data())
 def test_tokens_spell_what_decode_gives(kind: str, data: st.DataObject) -> None:
@@ -47,6 +48,7 @@ def test_a_tokenizers_own_tokens_spell_their_text(kind: str) -> None:
     assert spelled > len(set(TEXT)) / 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("blanks", [[], ["▁▁"]])
 @pytest.mark.parametrize("prefix", [True, False])
 @pytest.mark.parametrize("remove", [True, False])

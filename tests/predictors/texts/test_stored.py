@@ -17,6 +17,7 @@ pytest.importorskip("outlines_core")
 pytest.importorskip("llguidance")
 
 
+@pytest.mark.slow
 def test_a_damaged_entry_is_built_again(tmp_path: Path) -> None:
     """Damage raises many kinds of errors: unknown compression, encryption, a header that is no literal."""
     (letters,) = compile_regexes(["a+( b)*"])

@@ -33,6 +33,7 @@ WORDS = st.text("abAéß_", min_size=1, max_size=3)
 TEXTS = st.lists(st.text("abAé_ .'ß-", max_size=9), min_size=5)
 
 
+@pytest.mark.slow
 @given(st.lists(WORDS, max_size=6), TEXTS, st.booleans(), st.booleans())
 def test_texts_are_allowed_by_their_words(words: list[str], texts: list[str], only: bool, ignore_case: bool) -> None:
     automaton = word_automaton(words, only=only, ignore_case=ignore_case)

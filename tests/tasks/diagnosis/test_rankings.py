@@ -15,6 +15,7 @@ from sgdec.tasks.diagnosis.verdicts import Judge, ModelVerdict
 from tests.helpers.explicit_spaces import V, random_space, rank_score
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_contributions_include_the_coverage_penalty(seed: int) -> None:
     alpha, beta = 0.8, 0.3

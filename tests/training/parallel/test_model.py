@@ -146,6 +146,7 @@ def test_in_bf16_losses_are_near_those_of_fp64(results: dict[int, dict[str, Any]
         assert result["bf16"] == pytest.approx(result["fp64"], rel=0.03)
 
 
+@pytest.mark.slow
 def test_ranks_own_parts_that_make_up_the_whole() -> None:
     """Each parameter is updated by one rank, or by several that have the same gradient; rows of a softmax by one."""
     for case in CASES.values():
