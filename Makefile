@@ -17,13 +17,13 @@ demo: install
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder
 
 # For each change during development; `make test` has to pass before a merge. Test files that are marked slow as a whole
-# are not imported.
+# are not imported. Two workers, because none of these tests waits.
 check: install
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/codespell
-	$(PYTEST) -m "not slow" $$(grep -rlE '^(pytestmark = |    )pytest.mark.slow' tests --include 'test_*.py' | sed 's/^/--ignore=/')
+	$(PYTEST) -n 2 -m "not slow" $$(grep -rlE '^(pytestmark = |    )pytest.mark.slow' tests --include 'test_*.py' | sed 's/^/--ignore=/')
 
 test: install
 	$(BIN)/ruff check
