@@ -255,7 +255,8 @@ def changed(node: ast.AST) -> ast.AST | None:
             return ast.Pass()
         case _:
             return None
-    return other  # type: ignore[no-any-return]
+    mistaken: ast.AST = other
+    return mistaken
 
 
 def code(node: ast.AST) -> Iterator[ast.AST]:

@@ -27,7 +27,7 @@ from sgdec.training.updating import Updater
 from tests.helpers.breadth import EXHAUSTIVE
 from tests.helpers.parallel_traces import Trace, difference, trace
 
-STEPS, VOCABULARY = 10, 23
+STEPS, VOCABULARY = 20 if EXHAUSTIVE else 10, 23
 WORKSPACE_MIB = 1
 PRECISIONS = {2: ("fp64", "fp32"), 4: ("fp64", "fp32") if EXHAUSTIVE else ("fp64",)}
 """For each number of ranks; what is summed is the same in both."""

@@ -27,7 +27,7 @@ from tests.helpers.breadth import EXHAUSTIVE
 from tests.helpers.ranks import forking
 
 SOURCE, TARGET, WIDTH, RATE = 23, 29, 6, 0.01
-STEPS = 4
+STEPS = 6 if EXHAUSTIVE else 4
 """`make_batch` has every number of rows by then."""
 ROWS = (3, 4, 5, 1)
 """Of every fourth batch one alone, so that there are ranks with nothing."""
@@ -197,11 +197,12 @@ def work(rank: int, size: int, reference: Path, folder: Path) -> None:
         results[name] = compare(CASES[name], group, reference / name, folder / name)
     for name in TRAINED:
         if size in WITH_DROPOUT:
-            runs = [train(CASES[name], group, updates, dropout=0.2) for updates in (10, 4)]
+            runs = [train(CASES[name], group, updates, dropout=0.2) for updates in (10, 10 if EXHAUSTIVE else 4)]
             results[f"{name}, dropout"] = {"runs": runs}
         if size in IN_BF16 and trains_in_bf16():
-            bf16 = train(CASES[name], group, 5, precision="bf16")
-            results[f"{name}, bf16"] = {"bf16": bf16, "fp64": train(CASES[name], group, 5)}
+            updates = 10 if EXHAUSTIVE else 5
+            bf16 = train(CASES[name], group, updates, precision="bf16")
+            results[f"{name}, bf16"] = {"bf16": bf16, "fp64": train(CASES[name], group, updates)}
     results["seconds"] = {"of processors, each rank": group.agree(round(time.process_time(), 1))}
     if group.first:
         (folder / "results.json").write_text(json.dumps(results))

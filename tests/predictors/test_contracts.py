@@ -16,6 +16,7 @@ import pytest
 from sgdec.context import EOS, Context
 from sgdec.protocol import BatchPredictor, Source
 from sgdec.testing import PredictorContract, walks
+from tests.helpers.breadth import EXHAUSTIVE
 from tests.helpers.contracts import HOST, PluginContract, V, contracts
 
 
@@ -111,12 +112,12 @@ def loaded_once() -> Iterator[None]:
 class TestNmt(PluginContract):
     plugin = "nmt"
     walk_length = 4
-    walks = 2
+    walks = 3 if EXHAUSTIVE else 2
 
     @pytest.fixture(autouse=True)
     def _shorter(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Log-probabilities are never positive, however long a walk is."""
-        monkeypatch.setattr(walks, "FAR", 12)
+        monkeypatch.setattr(walks, "FAR", 40 if EXHAUSTIVE else 12)
 
     @pytest.fixture(scope="class", autouse=True)
     @classmethod

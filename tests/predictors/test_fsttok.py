@@ -43,7 +43,7 @@ from sgdec.testing import (
     walks,
 )
 from sgdec.testing.reading import read_row
-from tests.helpers.breadth import examples
+from tests.helpers.breadth import EXHAUSTIVE, examples
 from tests.helpers.drawn_transducers import Drawn
 from tests.helpers.oracles import opened, tiny
 
@@ -425,8 +425,8 @@ class TestFstTokWithFewStates(TestFstTok):
 
 
 class TestNestedFstTok(TestFstTok):
-    walk_length = 4
-    walks = 2
+    walk_length = 6 if EXHAUSTIVE else 4
+    walks = 3 if EXHAUSTIVE else 2
 
     def inner(self) -> BatchPredictor:
         return FstTok(lift(super().inner()), self.path)

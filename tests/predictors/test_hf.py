@@ -21,6 +21,7 @@ from sgdec.decoder import Decoder
 from sgdec.search.constellation import Constellation
 from sgdec.search.scheduler import Scheduler
 from sgdec.testing import PredictorContract, walks
+from tests.helpers.breadth import EXHAUSTIVE
 from tests.helpers.loaded_once import probe_models_once
 from tests.helpers.pretrained import FAMILIES, V, tiny_model
 
@@ -117,12 +118,12 @@ class HfContract(PredictorContract):
     plugin = "hf"
     family: ClassVar[str]
     walk_length = 4
-    walks = 2
+    walks = 3 if EXHAUSTIVE else 2
 
     @pytest.fixture(autouse=True)
     def _shorter(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Log-probabilities are never positive, however long a walk is."""
-        monkeypatch.setattr(walks, "FAR", 12)
+        monkeypatch.setattr(walks, "FAR", 40 if EXHAUSTIVE else 12)
 
     def make(self) -> HfPredictor:
         return HfPredictor.of(shared_model(self.family))

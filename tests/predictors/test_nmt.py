@@ -29,6 +29,7 @@ from sgdec.search.constellation import Constellation
 from sgdec.search.outcome import Outcome
 from sgdec.search.scheduler import Scheduler
 from sgdec.search.space import SearchSpace
+from tests.helpers.breadth import EXHAUSTIVE
 from tests.helpers.tiny_models import characters, write_checkpoint, write_lattice
 
 V = 7
@@ -184,6 +185,9 @@ def test_a_deterministic_run_says_what_it_costs(models: list[str]) -> None:
     assert other.summary() is None and scheduler.summary() == f"deterministic: {jobs} batches instead of {rounds}"
 
 
+MOST = 2000 if EXHAUSTIVE else 600
+
+
 @pytest.mark.slow
 def test_a_long_search_keeps_no_more_states_than_it_can_still_use(models: list[str]) -> None:
     """Depth first, children of every node: the states of nodes that are left behind give their slots back."""
@@ -191,7 +195,7 @@ def test_a_long_search_keeps_no_more_states_than_it_can_still_use(models: list[s
     class DepthFirst(Decoder):
         def decode(self, space: SearchSpace) -> Result:
             stack = [space.root]
-            while stack and space.expansions < 600:
+            while stack and space.expansions < MOST:
                 (children,) = space.expand([stack.pop()], limit=3)
                 stack += [child for child in children if not child.finished]
             return Result([space.finish(child) for child in children if child.finished])
@@ -201,7 +205,7 @@ def test_a_long_search_keeps_no_more_states_than_it_can_still_use(models: list[s
     (root,) = constellation.roots([Source(1, (4, 5, 6), max_length=20)])
     space = SearchSpace(constellation, root)
     DepthFirst().decode(space)
-    assert space.expansions == 600
+    assert space.expansions == MOST
     assert predictor._pool.capacity <= 256
 
 

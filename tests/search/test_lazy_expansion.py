@@ -27,6 +27,8 @@ from tests.helpers.breadth import examples
 from tests.helpers.meetings import Meeting, meetings
 
 pytestmark = pytest.mark.slow
+NODES = examples(4)
+"""The nodes whose rows could be kept."""
 
 # All children, in order.
 
@@ -255,23 +257,23 @@ def taken(count: int) -> Callable[[SearchSpace, list[Node]], object]:
 @pytest.mark.parametrize("mix", MIXES)
 @pytest.mark.parametrize("count", [0, 64])
 def test_an_open_iterator_keeps_a_block_and_no_row(mix: str, count: int) -> None:
-    assert bytes_kept(taken(count), MIXES[mix], nodes=2) < ROW / 8
+    assert bytes_kept(taken(count), MIXES[mix], nodes=NODES) < ROW / 8
 
 
 @few_objects
 @pytest.mark.parametrize("mix", MIXES)
 def test_where_more_is_wanted_it_keeps_a_few_times_as_much(mix: str) -> None:
-    assert bytes_kept(taken(65), MIXES[mix], nodes=2) < ROW / 2
+    assert bytes_kept(taken(65), MIXES[mix], nodes=NODES) < ROW / 2
 
 
 @few_objects
 @pytest.mark.parametrize("mix", MIXES)
 def test_nodes_keep_nothing_of_the_job_that_made_them(mix: str) -> None:
-    lists = bytes_kept(lambda space, nodes: space.expand(nodes, limit=3), MIXES[mix], nodes=2)
+    lists = bytes_kept(lambda space, nodes: space.expand(nodes, limit=3), MIXES[mix], nodes=NODES)
     assert lists < ROW / 16
-    some = bytes_kept(lambda space, nodes: [next(family) for family in space.expand(nodes)], MIXES[mix], nodes=2)
+    some = bytes_kept(lambda space, nodes: [next(family) for family in space.expand(nodes)], MIXES[mix], nodes=NODES)
     assert some < ROW / 16
-    drawn = bytes_kept(lambda space, nodes: space.sample(nodes, range(len(nodes))), MIXES[mix], nodes=2)
+    drawn = bytes_kept(lambda space, nodes: space.sample(nodes, range(len(nodes))), MIXES[mix], nodes=NODES)
     assert drawn < ROW / 16
 
 

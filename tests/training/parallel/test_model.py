@@ -1,8 +1,8 @@
 """Layers on several ranks compute what one process computes: losses, norms, gradients, weights, checkpoints; and they
 send what the formulas say, to the byte.
 
-All of it runs once on 2 and once on 4 ranks (`parallel_ranks.py`), on CPUs, in float64, over 4 updates of batches of
-unequal lengths; the tests look at what came of it. `python -m pytest -s` shows the volumes.
+All of it runs once on 2 and once on 4 ranks (`parallel_ranks.py`), on CPUs, in float64, over a few updates of batches
+of unequal lengths; the tests look at what came of it. `python -m pytest -s` shows the volumes.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, Any
 def test_losses_gradients_and_weights_are_those_of_one_process(
     results: dict[int, dict[str, Any]], size: int, name: str
 ) -> None:
-    """Over 4 updates; then the weights and Adam's memory, and one update that each side makes from the other's."""
+    """In all updates; then the weights and Adam's memory, and one update that each side makes from the other's."""
     for what, difference in results[size][name]["worst"].items():
         assert difference < 1e-9, what
 
@@ -83,7 +83,7 @@ def test_each_rank_sends_what_its_formula_predicts(results: dict[int, dict[str, 
 
 @with_cases_of_luong
 def test_volumes_of_luong_are_those_of_its_table(results: dict[int, dict[str, Any]], size: int, name: str) -> None:
-    """Written once more, by hand, for all ranks together: the last of the 4 updates."""
+    """Written once more, by hand, for all ranks together: the last of the `STEPS` updates."""
     case, (batch,) = CASES[name], batches_of(CASES[name], STEPS)[-1:]
     assert case.accumulate == 1 or name == "luong model"
     n = sum(int(b.lengths.sum()) for b in batches_of(case, STEPS) if b.lengths is not None)
