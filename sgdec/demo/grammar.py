@@ -12,19 +12,17 @@ It does not define which words are swapped, where *und* is inserted, or when *on
 one* it accepts 80 candidates, all with equal weight. The neural model chooses among them, and cannot make errors in
 the digits.
 
-The grammar is a transducer over letters, followed by one over pieces: the composition of a sentence with both is its
-lattice. No piece crosses a word boundary, so the pieces of a word are the same in every sentence.
+The lattice of a line is the minimal acceptor of its candidates. No piece crosses a word boundary, so the pieces of a
+word are the same in every line.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
-from itertools import product
+from collections.abc import Hashable, Iterator
 from pathlib import Path
-from typing import Any
 
 from sgdec.context import BOS, EOS, Vocabulary
+from sgdec.demo.acceptor import END, Acceptor, Tokens, minimal_acceptor
 from sgdec.demo.corpus import ONES, SIZES, TENS
 from sgdec.errors import SgdecError
 from sgdec.io.writing import write_whole
@@ -39,45 +37,44 @@ LINK = "und"
 
 
 class CoveringGrammar:
-    """The grammar over the pieces of one vocabulary; compiled once, in a fraction of a second."""
+    """The grammar over the pieces of one vocabulary."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        import pynini
+        self._translations = {
+            english: [tuple(vocabulary.encode(german)) for german in germans] for english, germans in LEXICON.items()
+        }
+        self._link = tuple(vocabulary.encode(LINK))
 
-        self._pynini = pynini
-        word = {english: pynini.union(*map(_spaced, germans)) for english, germans in LEXICON.items()}
-        link = pynini.accep(_spaced(LINK)).ques
-        insert_link = pynini.cross("", link)
-        kept = [pynini.cross(_spaced(a), word[a]) for a in LEXICON]
-        exchanged = [
-            pynini.cross(_spaced(a) + _spaced(b), word[b] + link + word[a]) for a, b in product(LEXICON, repeat=2)
-        ]
-        group = pynini.union(*kept, *exchanged).optimize()  # then all takes a quarter of the time
-        german = {LINK, *(german for germans in LEXICON.values() for german in germans)}
-        pieces = pynini.union(*(pynini.cross(_spaced(w), _labels(vocabulary.encode(w))) for w in german))
-        self._words = (group + (insert_link + group).star).optimize()  # English to German
-        self._pieces = pieces.star.optimize()  # German to its tokens
-
-    def lattice(self, line: str) -> Any:
-        """All candidates for a line: a deterministic, minimal pynini acceptor, ``<s>`` tokens ``</s>``, no weights.
+    def lattice(self, line: str) -> Acceptor:
+        """All candidates for a line, as ``<s>`` tokens ``</s>``.
 
         Raises `SgdecError` for a line that the grammar does not cover.
         """
-        pynini = self._pynini
-        letters = pynini.escape("".join(map(_spaced, line.split())))
-        candidates = pynini.project(letters @ self._words @ self._pieces, "output")
-        if candidates.start() < 0:
+        words = line.split()
+        if not words or not all(word in LEXICON for word in words):
             raise SgdecError(f"{line!r}: the demo's grammar knows number words below a million only.")
-        framed = pynini.accep(_labels([BOS])) + candidates + pynini.accep(_labels([EOS]))
-        return pynini.determinize(pynini.rmepsilon(framed)).minimize()
 
+        def leads(place: Hashable) -> Iterator[tuple[Tokens, Hashable]]:
+            match place:
+                case "start":
+                    yield (BOS,), ("word", 0)
+                case "word", int(at):
+                    for translation in self._translations[words[at]]:
+                        yield translation, ("after", at + 1)
+                    if at + 1 < len(words):
+                        for translation in self._translations[words[at + 1]]:
+                            yield translation, ("swapped", at)
+                case "swapped", int(at):
+                    for link in ((), self._link):
+                        for translation in self._translations[words[at]]:
+                            yield link + translation, ("after", at + 2)
+                case "after", int(at) if at < len(words):
+                    for link in ((), self._link):
+                        yield link, ("word", at)
+                case _:
+                    yield (EOS,), END
 
-def count_candidates(lattice: Any) -> int:
-    """The number of token sequences that a deterministic, acyclic lattice accepts."""
-    import pynini
-
-    logs = pynini.shortestdistance(pynini.arcmap(lattice, map_type="to_log64"), reverse=True)
-    return round(math.exp(-float(logs[lattice.start()])))
+        return minimal_acceptor("start", leads)
 
 
 def write_lattices(vocabulary: Vocabulary, text: Path, pattern: str) -> Iterator[int]:
@@ -97,15 +94,6 @@ def write_lattices(vocabulary: Vocabulary, text: Path, pattern: str) -> Iterator
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise SgdecError(f"{path}: cannot be written ({error.strerror}).") from None
-        write_whole(path, lattice.write_to_string(), durable=False)
-        yield count_candidates(lattice)
+        write_whole(path, lattice.openfst(), durable=False)
+        yield lattice.count()
 
-
-def _spaced(word: str) -> str:
-    """The word with a space after it, which marks its end."""
-    return word + " "
-
-
-def _labels(tokens: Any) -> str:
-    """Tokens in pynini's notation for labels: ``[5][7]``."""
-    return "".join(f"[{token}]" for token in tokens)

@@ -1,28 +1,26 @@
 """Lattices: weighted acceptors over token ids, read from and written to OpenFst binary files.
 
 Weights are costs, as in OpenFst: negated natural-log scores, lower is better, infinite = no path. Label 0 is epsilon,
-1 ``<s>`` and 2 ``</s>``. Writing needs pynini; reading (`sgdec.io.openfst`) does not.
+1 ``<s>`` and 2 ``</s>``.
 """
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from sgdec.arrays import Floats, Ints
 from sgdec.context import BOS, EOS, UNK
-from sgdec.errors import SgdecError
 from sgdec.io.openfst import LatticeError, OpenFstAutomata, first_arc, read_together
+from sgdec.io.openfst_writing import State, write_openfst
 from sgdec.io.symbols import misnumbered
-from sgdec.io.writing import write_whole
 from sgdec.protocol import Hypothesis
 
 
@@ -137,22 +135,16 @@ def write_nbest(path: str | Path, hypotheses: Sequence[Hypothesis]) -> int:
     total. Among hypotheses with equal tokens only the best is written. Without hypotheses the lattice is empty.
 
     Returns the number of hypotheses that are left out because they contain token 0, which is epsilon in a lattice.
-    Raises SgdecError if the file cannot be written or pynini is not installed.
+    Raises SgdecError if the file cannot be written.
     """
-    pynini = _pynini()
-    fst = pynini.Fst()
     listed = [hypothesis for hypothesis in hypotheses if UNK not in hypothesis.tokens]
+    states: list[State] = []
     if listed:
         tree, end = _prefix_tree(listed)
-        for _ in tree:
-            fst.add_state()
-        fst.set_start(0)
-        fst.set_final(end)
         for state, arcs in enumerate(tree):
-            for label, (cost, target) in sorted(arcs.items()):
-                fst.add_arc(state, pynini.Arc(label, label, cost, target))
-    data = fst.write_to_string()
-    write_whole(path, gzip.compress(data, mtime=0) if str(path).endswith(".gz") else data, durable=False)
+            leaving = [(label, label, cost, target) for label, (cost, target) in sorted(arcs.items())]
+            states.append((0.0 if state == end else np.inf, leaving))
+    write_openfst(path, states, durable=False)
     return len(hypotheses) - len(listed)
 
 
@@ -211,10 +203,3 @@ def _check_symbols(path: str | Path, symbols: Mapping[int, str]) -> None:
             "a table, remove this one with set_input_symbols(None).",
         )
 
-
-def _pynini() -> Any:
-    try:
-        import pynini
-    except ImportError as error:
-        raise SgdecError(f'lattices need pynini: {error} (pip install "sgdec[fst]").') from None
-    return pynini

@@ -7,11 +7,13 @@ from typing import NamedTuple
 
 from sgdec.io.symbols import RESERVED
 
-_MAGIC, SYMBOLS_MAGIC = 2125659606, 2125658996
+MAGIC, SYMBOLS_MAGIC = 2125659606, 2125658996
 """The first number of a file and of a symbol table."""
 _RESERVED_NAMES = {name.encode() for name in RESERVED.values()}
 _INPUT_SYMBOLS, _OUTPUT_SYMBOLS, ALIGNED = 1, 2, 4
 _ALIGNED_VERSION = 1
+VERSION = 2
+"""The version of ``vector`` that OpenFst writes."""
 
 
 class OpenFstHeader(NamedTuple):
@@ -38,7 +40,7 @@ def read_header(data: bytes) -> OpenFstHeader:
     """Parse the header: a magic number, the names of format and arcs, version, flags, properties, start, numbers of
     states and arcs. Raises `Damaged` or `struct.error`."""
     (magic,) = struct.unpack_from("<i", data)
-    if magic != _MAGIC:
+    if magic != MAGIC:
         raise Damaged
     format, at = _string(data, 4)
     arc_type, at = _string(data, at)

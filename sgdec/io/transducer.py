@@ -12,7 +12,6 @@ is, negated natural-log scores. Labels are token ids, with three exceptions:
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,9 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sgdec.arrays import Floats, Ints
-from sgdec.io.lattice import _pynini
 from sgdec.io.openfst import read_openfst
-from sgdec.io.writing import write_whole
+from sgdec.io.openfst_writing import write_openfst
 
 EPSILON = 0
 UNK_LABEL = 999_999_998
@@ -86,16 +84,11 @@ def read_transducer(path: str | Path) -> Transducer:
 def write_transducer(path: str | Path, arcs: Iterable[tuple[int, TransducerArc]], final: Mapping[int, float]) -> None:
     """Write arcs, each with its source state, and final costs; state 0 is the start. ``.gz`` files are gzipped.
 
-    Raises SgdecError if the file cannot be written or pynini is not installed.
+    Raises SgdecError if the file cannot be written.
     """
-    pynini = _pynini()
     listed = list(arcs)
-    fst = pynini.Fst()
-    fst.add_states(1 + max([0, *final, *(state for state, _ in listed), *(arc.target for _, arc in listed)]))
-    fst.set_start(0)
-    for state, cost in final.items():
-        fst.set_final(state, cost)
+    last = max([0, *final, *(state for state, _ in listed), *(arc.target for _, arc in listed)])
+    leaving: list[list[TransducerArc]] = [[] for _ in range(last + 1)]
     for state, arc in listed:
-        fst.add_arc(state, pynini.Arc(*arc))
-    data = fst.write_to_string()
-    write_whole(path, gzip.compress(data, mtime=0) if str(path).endswith(".gz") else data)
+        leaving[state].append(arc)
+    write_openfst(path, [(final.get(state, np.inf), own) for state, own in enumerate(leaving)])
