@@ -1,6 +1,6 @@
 r"""N-gram language model: the score of token w is ``ln p(w | the tokens before it)`` under a back-off model.
 
-The model is an ARPA file (``.gz`` too) or a KenLM binary (Heafield 2011). The prefix starts in ``<s>``; token 2 is
+The model is an ARPA file (``.gz`` too) or a KenLM binary (Heafield 2011), which is mapped into memory. The prefix starts in ``<s>``; token 2 is
 the model's ``</s>``, token 1 its ``<s>`` (scored as the model lists it, mostly log10 -99), and a token whose word the
 model does not list is its ``<unk>`` (log10 -100 if it lists none, as in KenLM). State: the longest history that the
 model distinguishes from shorter ones. Also registered as ``kenlm`` and ``srilm``.
@@ -14,8 +14,11 @@ last token, then after any. The last two are computed when a search first asks f
 
 Cost: it is asked on demand, and scores the few candidates that other predictors leave, from a cache. Without
 candidates a row is exact over the whole vocabulary: from an ARPA file a copy of the unigrams and one write for each
-n-gram that the model lists after the history; from a KenLM binary one KenLM call per token, which is slow: give the
+n-gram that the model lists after the history; from a KenLM binary one look-up per token, which is slow: give the
 ARPA file. With ``--device cuda`` the rows of an ARPA model are computed on the GPU.
+
+KenLM binaries need nothing of KenLM; ``engine = kenlm`` reads them through its Python module instead, with the same
+scores.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property, lru_cache, partial
 from itertools import chain
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +34,7 @@ from pydantic import Field
 
 import sgdec
 from sgdec import BOS, EOS, BatchPredictor, Context, Scores, SgdecError, Source, UsageError
-from sgdec.arrays import Copies, Ints, namespace
+from sgdec.arrays import Copies, Floats, Ints, namespace
 from sgdec.files import read_arpa
 from sgdec.protocol import Arcs, Candidates, Listed, SparseRow, Steps
 from sgdec.relaxations import Relaxation
@@ -39,7 +42,8 @@ from sgdec.scores import TokenLists
 from sgdec_predictors.ngrams.backoff import UNKNOWN, BackoffTable
 from sgdec_predictors.ngrams.backoff_relaxed import AfterAnything, AfterLastWord, AtHistory
 from sgdec_predictors.ngrams.kenlm import KenlmModel
-from sgdec_predictors.ngrams.kenlm_file import MAGIC
+from sgdec_predictors.ngrams.kenlm_header import MAGIC
+from sgdec_predictors.ngrams.kenlm_module import KenlmModule
 from sgdec_predictors.ngrams.words import MAX_ID, ids_among, require_overlap, spelling, unlisted, vocabulary_size
 
 if TYPE_CHECKING:
@@ -58,7 +62,7 @@ ROUNDING = 1e-5
 
 
 class LanguageModel(Protocol):
-    """The common interface of `BackoffTable` and `KenlmModel`. Histories are hashable values."""
+    """The common interface of `BackoffTable`, `KenlmModel` and `KenlmModule`. Histories are hashable values."""
 
     start: Any
 
@@ -102,6 +106,10 @@ class NGram(BatchPredictor):
                 description="for a KenLM binary: the highest ln p of any token, needed for proofs",
             ),
         ] = None,
+        engine: Annotated[
+            Literal["mapped", "kenlm"],
+            Field(description="for a KenLM binary: sgdec's own reader, or the Python module kenlm"),
+        ] = "mapped",
         context: Context | None = None,
     ) -> None:
         """Raises UsageError if model and vocabulary share no entry, SgdecError for a damaged file."""
@@ -112,7 +120,9 @@ class NGram(BatchPredictor):
         size = vocabulary_size(context)
         self._model: LanguageModel
         self._table: BackoffTable | None = None
-        """The same model, if it can score arrays and compute full rows efficiently."""
+        """The same model, if it lists its n-grams: full rows are cheap."""
+        self._numbered: BackoffTable | KenlmModel | None = None
+        """The same model, if it scores arrays: its histories are numbers."""
         self._device_rows: DeviceRows | None = None
         """Full rows on the device of neural models, if it is not the CPU."""
         if not _is_kenlm_binary(path):
@@ -122,7 +132,7 @@ class NGram(BatchPredictor):
             lists: Callable[[str], bool] = set(arpa.words).__contains__
             require_overlap(path, words, columns, lists, arpa.words)
             try:
-                self._model = self._table = BackoffTable(arpa, columns)
+                self._model = self._table = self._numbered = BackoffTable(arpa, columns)
             except SgdecError as error:
                 raise SgdecError(f"{path}: {error}.") from None
             self.max_score = self._table.highest_score()
@@ -131,6 +141,8 @@ class NGram(BatchPredictor):
                     f"ngram: {path} lists its n-grams, so its max_score is known ({self.max_score:.4g}): omit the "
                     "option. It is for KenLM binaries."
                 )
+            if engine != "mapped":
+                raise UsageError(f"ngram: {path} is an ARPA file: omit engine, which is for KenLM binaries.")
             if context.device != "cpu" and size is not None:
                 from sgdec_predictors.ngrams.device_rows import DeviceRows
 
@@ -138,7 +150,10 @@ class NGram(BatchPredictor):
         else:
             tokens = range(size) if size is not None else sorted(listed)
             columns = [self._spell(token) for token in tokens]
-            self._model = model = KenlmModel(path, columns)
+            model = KenlmModel(path, columns) if engine == "mapped" else _kenlm_module(path, columns)
+            self._model = model
+            if isinstance(model, KenlmModel):
+                self._numbered, self.arcs_of_tensors = model, False
             if max_score is not None:
                 self.max_score = self._given = max_score
             lists = model.__contains__
@@ -150,10 +165,11 @@ class NGram(BatchPredictor):
         self._tokens = None if size is not None else tokens
         """The token of each column, if V is unknown."""
         self._symbols = _Symbols(self._model, self._spell, size)
-        if self._table is not None:  # a KenLM binary lacks both: it has neither numbered histories nor a list
+        if self._numbered is not None:
             self.arcs = self._arcs
+        if self._table is not None:
             self.relaxations = self._relaxations
-        self._known = lru_cache(KEPT)(partial(_Memory, self._step, self._symbols))
+        self._known = lru_cache(KEPT)(partial(_Memory, self._step))
 
     def summary(self) -> str | None:
         """Return the line at the end of a run: which words of the file ``words`` the model does not list."""
@@ -165,23 +181,23 @@ class NGram(BatchPredictor):
     def predict_batch(
         self, states: Sequence[Hashable], candidates: Sequence[Candidates | None] | None = None
     ) -> Scores:
-        if isinstance(candidates, TokenLists) and self._table is not None and len(states) >= MANY_ROWS:
+        if isinstance(candidates, TokenLists) and self._numbered is not None and len(states) >= MANY_ROWS:
             _, _, flat, _ = self._arcs(np.array(states), (candidates.offsets, candidates.tokens))
             return Scores.of_candidates(candidates, flat)
         if candidates is None or self._want_full_rows(candidates):
             return self._full_rows(states)
         wanted = [() if tokens is None else tokens for tokens in candidates]
-        if self._table is not None and len(states) >= MANY_ROWS:
+        if self._numbered is not None and len(states) >= MANY_ROWS:
             histories = np.repeat(np.array(states), list(map(len, wanted)))
             tokens = np.fromiter(chain.from_iterable(wanted), np.int64)
-            return Scores.of_candidates(candidates, self._table.step_all(histories, self._symbols.all(tokens))[0])
+            return Scores.of_candidates(candidates, self._step_all(histories, tokens)[0])
         remembered = map(self._known, states)
         scores = [known[token][0] for known, tokens in zip(remembered, wanted, strict=True) for token in tokens]
         return Scores.of_candidates(candidates, np.array(scores))
 
     def consume_batch(self, states: Sequence[Hashable], tokens: Sequence[int]) -> list[Hashable]:
-        if self._table is not None and len(states) >= MANY_ROWS:
-            _, after = self._table.step_all(np.array(states), self._symbols.all(np.array(tokens)))
+        if self._numbered is not None and len(states) >= MANY_ROWS:
+            _, after = self._numbered.step_all(np.array(states), self._symbols.all(np.array(tokens)))
             return list(after.tolist())
         return [self._known(state)[token][1] for state, token in zip(states, tokens, strict=True)]
 
@@ -195,11 +211,20 @@ class NGram(BatchPredictor):
 
     def _arcs(self, states: Ints, candidates: Listed | None) -> Arcs:
         """The ability `arcs`. Raises ValueError without candidates, as `steps` does."""
-        if candidates is None or self._table is None:
+        if candidates is None:
             raise ValueError("ngram has arcs among candidates only")
         offsets, tokens = candidates
         histories = namespace(states).repeat(states, offsets[1:] - offsets[:-1])
-        return offsets, tokens, *self._table.step_all(histories, self._symbols.all(tokens))
+        return offsets, tokens, *self._step_all(histories, tokens)
+
+    def _step_all(self, histories: Ints, tokens: Ints) -> tuple[Floats, Ints]:
+        """Raises SgdecError for a score above the user's ``max_score``."""
+        assert self._numbered is not None
+        scores, after = self._numbered.step_all(histories, self._symbols.all(tokens))
+        if self._given is not None and scores.max(initial=self._given) > self._given + ROUNDING:
+            highest = int(scores.argmax())
+            raise _too_high(self._spell(int(tokens[highest])), float(scores[highest]), self._given)
+        return scores, after
 
     def _relaxations(self, state: Hashable) -> Sequence[Relaxation]:
         """The ability `relaxations`: the model itself, and orders 2 and 1; the same for all sentences."""
@@ -215,11 +240,11 @@ class NGram(BatchPredictor):
     def state_key(self, states: Sequence[Hashable]) -> list[Hashable]:
         return list(states)
 
-    def _step(self, history: Any, symbol: Any) -> tuple[float, Hashable]:
+    def _step(self, history: Any, token: int) -> tuple[float, Hashable]:
         """Raises SgdecError for a score above the user's ``max_score``."""
-        score, after = self._model.step(history, symbol)
+        score, after = self._model.step(history, self._symbols[token])
         if self._given is not None and score > self._given + ROUNDING:
-            raise _too_high(symbol, score, self._given)
+            raise _too_high(self._spell(token), score, self._given)
         return score, after
 
     def _want_full_rows(self, candidates: Sequence[Candidates | None]) -> bool:
@@ -238,7 +263,7 @@ class NGram(BatchPredictor):
             return Scores.dense(rows)
         if not self._tokens:
             raise UsageError("a KenLM binary does not list its words: give --vocab-size, or the model's ARPA file")
-        unlisted = [self._step(state, self._model.symbol(UNKNOWN))[0] for state in states]
+        unlisted = [self._model.step(state, self._model.symbol(UNKNOWN))[0] for state in states]
         return Scores(
             rows=[SparseRow(self._tokens, row.tolist(), default) for row, default in zip(rows, unlisted, strict=True)]
         )
@@ -276,18 +301,25 @@ class _Symbols(dict[int, Any]):
 class _Memory(dict[int, tuple[float, Hashable]]):
     """The scores of tokens after one history, and the histories after them, computed on first use."""
 
-    __slots__ = ("_history", "_step", "_symbols")
+    __slots__ = ("_history", "_step")
 
-    def __init__(
-        self, step: Callable[[Any, Any], tuple[float, Hashable]], symbols: _Symbols, history: Hashable
-    ) -> None:
+    def __init__(self, step: Callable[[Any, int], tuple[float, Hashable]], history: Hashable) -> None:
         self._step = step
-        self._symbols = symbols
         self._history = history
 
     def __missing__(self, token: int) -> tuple[float, Hashable]:
-        found = self[token] = self._step(self._history, self._symbols[token])
+        found = self[token] = self._step(self._history, token)
         return found
+
+
+def _kenlm_module(path: str, columns: Sequence[str]) -> KenlmModule:
+    try:
+        return KenlmModule(path, columns)
+    except ImportError as error:
+        raise SgdecError(
+            f"ngram: engine kenlm: {error}. Omit the option, or build the module: pip install kenlm (it needs a C++ "
+            "compiler and cmake)."
+        ) from None
 
 
 def _too_high(word: str, score: float, highest: float) -> SgdecError:

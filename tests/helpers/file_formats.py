@@ -279,7 +279,7 @@ CASES: list[Case] = [
     ),
     *(
         Case("kenlm", name, binary("kenlm", name), "tiny.arpa" if "q" not in name else "")
-        for name in ("tiny.kenlm", "tiny.trie.kenlm", "tiny.qtrie.kenlm")
+        for name in ("tiny.kenlm", "tiny.trie.kenlm", "tiny.atrie.kenlm", "tiny.qtrie.kenlm", "tiny.qatrie.kenlm")
     ),
     Case("ngram", "word map", arpa("ngram", "lm.arpa", words=ARPA_WORDS), "tiny.arpa"),
     Case("length", "numbers", lambda folder: {"length.weights": LENGTH}),

@@ -195,17 +195,6 @@ def test_formats_of_one_model_score_alike(says: str, alone: Callable[[Case], Fou
         expect_equal(results[0], result)
 
 
-@pytest.mark.parametrize("name", ["tiny.atrie.kenlm", "tiny.qatrie.kenlm"])
-def test_a_trie_with_compressed_pointers_is_refused_with_the_way_out(
-    name: str, inputs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = DATA / name
-    words = ["decode", "--predictors", "kenlm", "--kenlm.path", str(path), "--vocab-size", str(V)]
-    assert main([*words, "--input-format", "ids", str(inputs)]) == 1
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"Error: {path}: ") and "build it without -a" in line
-
-
 def test_every_predictor_is_here() -> None:
     entries = [entry.name for entry in Host(autoload=False).names("predictor")]
     assert {case.plugin for case in CASES} == set(entries)

@@ -1,17 +1,19 @@
 """A damaged KenLM binary is an error of one line, or a model that answers: never a dead or a waiting process.
 
-The files are read in a child; the same mutants kill or stop KenLM itself.
+The files are read in a child, by the mapped reader and by KenLM's module; the same mutants kill or stop KenLM itself.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 
 import pytest
 from sgdec_predictors.ngrams.kenlm import KenlmModel
 from sgdec_predictors.ngrams.kenlm_file import check_kenlm
+from sgdec_predictors.ngrams.kenlm_module import KenlmModule
 
 from sgdec.errors import SgdecError
 from tests.helpers.mutation import in_child, mutants
@@ -19,18 +21,28 @@ from tests.helpers.places import DATA
 
 pytestmark = pytest.mark.slow
 
-BINARIES = [DATA / "tiny.kenlm", DATA / "tiny.trie.kenlm", DATA / "tiny.quantised.kenlm"]
-"""One model as `build_binary` writes it: probing, trie, trie -q 8 -b 7. Words 3, 4, 5 and ``<unk>``; order 3."""
+BINARIES = [
+    DATA / f"tiny.{name}kenlm" for name in ("", "trie.", "quantised.", "atrie.", "qatrie.")
+]  # fmt: skip
+"""One model as `build_binary` writes it: probing, trie, trie -q 8 -b 7, trie -a 22, trie -q 8 -a 22. Words 3, 4, 5 and
+``<unk>``; order 3."""
 WORDS = ["3", "4", "5", "6", "<s>", "</s>", "<unk>"]
 
 
 def ask(path: Path) -> None:
     """After every two words for all of them."""
-    model = KenlmModel(str(path), WORDS)
+    ask_model(KenlmModel(str(path), WORDS))
+
+
+def ask_module(path: Path) -> None:
+    ask_model(KenlmModule(str(path), WORDS))
+
+
+def ask_model(model: KenlmModel | KenlmModule) -> None:
     for before in product(WORDS, repeat=2):
         state = model.start
         for word in before:
-            _, state = model.step(state, word)
+            _, state = model.step(state, model.symbol(word))
         model.rows([state])
 
 
@@ -40,11 +52,14 @@ def test_what_build_binary_wrote_passes(path: Path) -> None:
     ask(path)
 
 
+@pytest.mark.parametrize("reader", [ask, ask_module], ids=["mapped", "module"])
 @pytest.mark.parametrize("path", BINARIES, ids=lambda path: path.name)
-def test_mutants_are_errors_or_answer(path: Path, tmp_path: Path) -> None:
+def test_mutants_are_errors_or_answer(path: Path, reader: Callable[[Path], None], tmp_path: Path) -> None:
+    if reader is ask_module:
+        pytest.importorskip("kenlm")
     seed = int(hashlib.sha256(path.name.encode()).hexdigest()[:8], 16)
     files = [*mutants([path.read_bytes()], 60, seed)]
-    found = in_child(ask, tmp_path / "mutant.kenlm", files)
+    found = in_child(reader, tmp_path / "mutant.kenlm", files)
     for data, said in zip(files, found, strict=False):  # not so many if one kills the child
         assert said in ("value", "error"), (said, data)
     assert len(found) == len(files)
@@ -55,7 +70,7 @@ def replaced(path: Path, place: int, content: bytes) -> bytes:
     return data[:place] + content + data[place + len(content) :]
 
 
-PROBING, TRIE = BINARIES[:2]
+PROBING, TRIE, QUANTISED, COMPRESSED = BINARIES[:4]
 
 
 @pytest.mark.parametrize(
@@ -65,7 +80,10 @@ PROBING, TRIE = BINARIES[:2]
         (replaced(PROBING, 88, b"\1"), "its order is 1"),
         (replaced(PROBING, 92, b"\0\0\xc0\x7f"), "its hash tables are nan times"),
         (replaced(PROBING, 92, b"\0\0\x80\x7f"), "its hash tables are inf times"),
-        (replaced(PROBING, 96, b"\4"), "array-compressed pointers"),
+        (replaced(PROBING, 96, b"\4"), "its layout is 4, version 0"),
+        (replaced(PROBING, 96, b"\6"), "its layout is 6, version 0"),
+        (replaced(PROBING, 128, b"\7"), "its vocabulary has version 7"),
+        (replaced(COMPRESSED, 0, b""), "x"),
         (replaced(PROBING, 108, b"\xff" * 8), "it is cut short"),
         (replaced(PROBING, 144, b"\1" * 108), "a word has a number beyond the unigrams|no free place"),
         (PROBING.read_bytes()[:200], "it is cut short"),

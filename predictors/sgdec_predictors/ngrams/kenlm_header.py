@@ -1,0 +1,88 @@
+"""What all of KenLM's binary files begin with: a header, which says in which of six layouts the rest is."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+MAGIC = b"mmap lm http://kheafield.com/code"
+"""The first bytes of a KenLM binary."""
+_SANITY = struct.pack("<56s3f3IQ", MAGIC + b" format version 5\n", 0.0, 1.0, -0.5, 1, 0xFFFFFFFF, 0, 1)
+_FIXED = struct.Struct("<B3xfi?3xI")
+"""Order, multiplier of hash tables, layout, whether words are stored, version of the layout."""
+PROBING, REST_PROBING, TRIE, QUANTISED_TRIE, ARRAY_TRIE, QUANTISED_ARRAY_TRIE = range(6)
+HASHED = PROBING, REST_PROBING
+_MOST_ORDER = 16
+_FIRST_WORD = b"<unk>\0"
+
+
+class Damaged(Exception):
+    """The description of a defect."""
+
+
+@dataclass(frozen=True)
+class KenlmFile:
+    """A mapped file and what its header says."""
+
+    data: npt.NDArray[np.uint8]
+    layout: int
+    counts: tuple[int, ...]
+    """The number of n-grams of each order."""
+    multiplier: float
+    """Hash tables have this many places for each entry."""
+    begin: int
+    """Where the vocabulary begins."""
+    has_words: bool
+    """Whether the words themselves follow the n-grams."""
+
+    def check_words(self, begin: int) -> None:
+        """Raises `Damaged` if words are stored, but not where the n-grams end."""
+        if self.has_words and self.data[begin : begin + len(_FIRST_WORD)].tobytes() != _FIRST_WORD:
+            raise Damaged("its words are not where its sizes say")
+
+
+def read_header(data: npt.NDArray[np.uint8]) -> KenlmFile:
+    """Raises `Damaged`."""
+    if data[: len(_SANITY)].tobytes() != _SANITY:
+        raise Damaged("it is not a binary of version 5 for machines like this one")
+    at = len(_SANITY) + _FIXED.size
+    if len(data) < at:
+        raise Damaged("it is cut short")
+    order, multiplier, layout, has_words, version = _FIXED.unpack_from(data, len(_SANITY))
+    if not 2 <= order <= _MOST_ORDER:
+        raise Damaged(f"its order is {order}")
+    if len(data) < at + 8 * order:
+        raise Damaged("it is cut short")
+    counts = struct.unpack_from(f"<{order}Q", data, at)
+    begin = at + 8 * order
+    begin += -begin % 8
+    if max(counts) > 8 * len(data):  # an n-gram takes more than a bit
+        raise Damaged("it is cut short")
+    if not 0 <= layout <= QUANTISED_ARRAY_TRIE or version != (0 if layout in HASHED else 1):
+        raise Damaged(f"its layout is {layout}, version {version}")
+    return KenlmFile(data, layout, counts, multiplier, begin, has_words)
+
+
+class Parts:
+    """The parts of a file, one after the other."""
+
+    def __init__(self, file: KenlmFile) -> None:
+        self._data = file.data
+        self.at = file.begin
+
+    def take(self, rows: int, kind: Any) -> npt.NDArray[Any]:
+        """The next ``rows`` values of a type."""
+        kind = np.dtype(kind)
+        begin = self.skip(rows * kind.itemsize)
+        return self._data[begin : self.at].view(kind)
+
+    def skip(self, size: int) -> int:
+        """Where the next ``size`` bytes begin."""
+        begin, self.at = self.at, self.at + size
+        if self.at > len(self._data):
+            raise Damaged("it is cut short")
+        return begin

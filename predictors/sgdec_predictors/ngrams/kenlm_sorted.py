@@ -1,0 +1,296 @@
+"""KenLM's layout ``trie``: sorted arrays of bits, one for each order (Heafield 2011, section 3.2).
+
+The trie grows to the left: below a word are the words before it. An entry is a word, its weights (a score without
+its sign in 31 bits and a back-off in 32; quantised: the numbers of both in tables), and where the entries of its
+longer n-grams begin, which is where those of the entry before end. Array-compressed, the upper bits of these
+beginnings are where an index stands in a list of the first entry that has each (Raj and Whittaker 2003).
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sgdec.arrays import Ints
+from sgdec_predictors.ngrams.kenlm_header import (
+    ARRAY_TRIE,
+    QUANTISED_ARRAY_TRIE,
+    QUANTISED_TRIE,
+    Damaged,
+    KenlmFile,
+    Parts,
+)
+from sgdec_predictors.ngrams.murmur import murmur_hash
+
+Singles = npt.NDArray[np.float32]
+Bools = npt.NDArray[np.bool_]
+Range = tuple[int, int]
+_SIGN = 1 << 31
+_ROWS = 1 << 18
+"""The number of entries that are checked together."""
+
+
+class SortedNgrams:
+    """The n-grams of one file. A node is the range of the entries one word longer."""
+
+    def __init__(self, file: KenlmFile) -> None:
+        """Raises `Damaged`."""
+        self.order = len(file.counts)
+        parts = Parts(file)
+        (words,) = parts.take(1, "<u8").tolist()
+        if words > file.counts[0]:
+            raise Damaged("it has more words than unigrams")
+        self._hashes = parts.take(file.counts[0], "<u8")[:words].data
+        quantised = file.layout in (QUANTISED_TRIE, QUANTISED_ARRAY_TRIE)
+        fields = _quantised(self.order, parts) if quantised else _whole(self.order)
+        self._unigrams = parts.take(
+            file.counts[0] + 2, [("score", "<f4"), ("backoff", "<f4"), ("next", "<u8")]
+        )
+        self._most = file.counts[1]
+        compressed = file.layout in (ARRAY_TRIE, QUANTISED_ARRAY_TRIE)
+        self._levels = [_Level(file, parts, n, fields[n - 2], compressed) for n in range(2, self.order)]
+        self._longest = _Longest(file, parts, fields[-1])
+        file.check_words(parts.at)
+        self.sizes = [file.counts[0] + 1, *file.counts[1:-1]]
+        """The number of places of n-grams of each order but the highest."""
+
+    def check(self) -> None:
+        """Raises `Damaged` if a reference leads out of the file."""
+        words = np.arange(len(self._unigrams) - 1)
+        _checked(self._ends(words), self._most, 2)
+        for level in self._levels:
+            level.check()
+
+    def word(self, word: str) -> int:
+        """The number of a word; 0 = the model does not list it."""
+        wanted = murmur_hash(word.encode())
+        place = bisect_left(self._hashes, wanted)
+        return place + 1 if place < len(self._hashes) and self._hashes[place] == wanted else 0
+
+    def unigram(self, word: int) -> tuple[float, float, Range, bool]:
+        """Score, back-off and node of a word, and whether longer n-grams end with it."""
+        (score, backoff, begin), (_, _, end) = self._unigrams[word : word + 2].tolist()
+        if not begin <= end <= self._most:
+            raise _leads_out(2)
+        return score, backoff, (begin, end), begin < end
+
+    def longer(self, n: int, before: int, node: Range) -> tuple[int, float, float, Range, bool] | None:
+        """Of the n-gram that has one more word before: place, score, back-off, node, whether longer ones end so."""
+        level = self._levels[n - 2]
+        place = level.find(before, *node)
+        if place < 0:
+            return None
+        begin, end = level.range(place)
+        return place, level.score(place), level.backoff(place), (begin, end), begin < end
+
+    def longest(self, before: int, node: Range) -> float | None:
+        """The score of an n-gram of the highest order."""
+        place = self._longest.find(before, *node)
+        return None if place < 0 else self._longest.score(place)
+
+    def unigrams(self, words: Ints) -> tuple[Singles, Singles, Ints, Bools]:
+        """`unigram` for each of an array."""
+        entries = self._unigrams[words]
+        nodes = _checked(self._ends(words), self._most, 2)
+        return entries["score"], entries["backoff"], nodes, nodes[:, 0] < nodes[:, 1]
+
+    def _ends(self, words: Ints) -> Ints:
+        """Where the longer n-grams of each word begin and end, ``[n, 2]``."""
+        return np.stack([self._unigrams["next"][words], self._unigrams["next"][words + 1]], axis=1).astype(np.int64)
+
+    def all_longer(self, n: int, before: Ints, nodes: Ints) -> tuple[Ints, Singles, Singles, Ints, Bools]:
+        """`longer` for each of an array; place -1 = there is none, and the rest is of another n-gram."""
+        level = self._levels[n - 2]
+        places = level.find_all(before, nodes)
+        found = np.maximum(places, 0)
+        nodes = level.ranges(found)
+        return places, level.scores(found), level.backoffs(found), nodes, nodes[:, 0] < nodes[:, 1]
+
+    def all_longest(self, before: Ints, nodes: Ints) -> tuple[Ints, Singles]:
+        """Places and scores of n-grams of the highest order; place -1 = there is none."""
+        places = self._longest.find_all(before, nodes)
+        return places, self._longest.scores(np.maximum(places, 0))
+
+
+@dataclass(frozen=True)
+class _Field:
+    """A number in each entry, so many bits after the word."""
+
+    offset: int
+    bits: int
+    decoded: Callable[[int], float]
+    all_decoded: Callable[[Any], Singles]
+
+
+def _whole(order: int) -> list[tuple[_Field, _Field]]:
+    """Score and back-off of the entries of each order from 2 on."""
+    score = _Field(0, 31, lambda code: _single(code | _SIGN), lambda codes: _singles(codes | np.uint64(_SIGN)))
+    return [(score, _Field(31, 32, _single, _singles))] * (order - 1)
+
+
+def _single(code: int) -> float:
+    number: float
+    (number,) = struct.unpack("<f", struct.pack("<I", code))
+    return number
+
+
+def _singles(codes: npt.NDArray[np.uint64]) -> Singles:
+    return codes.astype(np.uint32).view(np.float32)
+
+
+def _quantised(order: int, parts: Parts) -> list[tuple[_Field, _Field]]:
+    """The same for entries that have the numbers of values in tables."""
+    version, scores, backoffs, *_ = parts.take(8, np.uint8).tolist()
+    if version != 2 or not (1 <= scores <= 25 and 1 <= backoffs <= 25):
+        raise Damaged(f"its numbers have version {version}, {scores} and {backoffs} bits")
+    fields = []
+    for n in range(2, order + 1):
+        of_scores = parts.take(1 << scores, "<f4")
+        of_backoffs = parts.take(1 << backoffs, "<f4") if n < order else np.zeros(1, np.float32)
+        backoff = _Field(0, backoffs if n < order else 0, of_backoffs.item, of_backoffs.__getitem__)
+        fields.append((_Field(backoff.bits, scores, of_scores.item, of_scores.__getitem__), backoff))
+    return fields
+
+
+class _Longest:
+    """The entries of the highest order: word and score."""
+
+    def __init__(self, file: KenlmFile, parts: Parts, fields: tuple[_Field, _Field]) -> None:
+        """Raises `Damaged`."""
+        self._score, _ = fields
+        self._lay(file, parts, file.counts[-1], self._score.bits)
+
+    def _lay(self, file: KenlmFile, parts: Parts, entries: int, bits: int) -> None:
+        """Take the packed entries: a word, and so many bits."""
+        self._entries, self._word_bits = entries, file.counts[0].bit_length()
+        self._entry_bits = self._word_bits + bits
+        size = ((1 + entries) * self._entry_bits + 7) // 8 + 8
+        begin = parts.skip(size)
+        self._bytes = file.data[begin : begin + size].data
+        self._eights = np.ndarray((size - 7,), "<u8", file.data, begin, strides=(1,))
+        """Eight bytes from each offset."""
+
+    def find(self, word: int, begin: int, end: int) -> int:
+        """The place of a word in a range, or -1."""
+        last = end
+        while begin < end:
+            middle = (begin + end) // 2
+            if self._number(middle, 0, self._word_bits) < word:
+                begin = middle + 1
+            else:
+                end = middle
+        return begin if begin < last and self._number(begin, 0, self._word_bits) == word else -1
+
+    def score(self, place: int) -> float:
+        return self._score.decoded(self._number(place, self._word_bits + self._score.offset, self._score.bits))
+
+    def find_all(self, words: Ints, ranges: Ints) -> Ints:
+        """`find` for each of an array."""
+        begin, end = ranges.T
+        last, wanted = end, words.astype(np.uint64)
+        while (left := begin < end).any():
+            middle = (begin + end) // 2
+            less = self._numbers(middle, 0, self._word_bits) < wanted
+            begin = np.where(left & less, middle + 1, begin)
+            end = np.where(left & ~less, middle, end)
+        there = begin < last
+        there &= self._numbers(np.where(there, begin, 0), 0, self._word_bits) == wanted
+        return np.where(there, begin, -1)
+
+    def scores(self, places: Ints) -> Singles:
+        score = self._score
+        return score.all_decoded(self._numbers(places, self._word_bits + score.offset, score.bits))
+
+    def _number(self, place: int, offset: int, bits: int) -> int:
+        """So many bits of an entry, ``offset`` bits from its beginning."""
+        at = place * self._entry_bits + offset
+        eight = int.from_bytes(self._bytes[at >> 3 : (at >> 3) + 8], "little")
+        return eight >> (at & 7) & ((1 << bits) - 1)
+
+    def _numbers(self, places: Ints, offset: int, bits: int) -> npt.NDArray[np.uint64]:
+        """`_number` for each of an array."""
+        at = places * self._entry_bits + offset
+        return self._eights[at >> 3] >> (at & 7).astype(np.uint64) & np.uint64((1 << bits) - 1)
+
+
+class _Level(_Longest):
+    """The entries of another order: word, score, back-off, and where its longer n-grams begin."""
+
+    def __init__(
+        self, file: KenlmFile, parts: Parts, n: int, fields: tuple[_Field, _Field], compressed: bool
+    ) -> None:
+        """Raises `Damaged`."""
+        self._score, self._backoff = fields
+        self._n, self._most = n + 1, file.counts[n]
+        entries, bits = file.counts[n - 1], self._most.bit_length()
+        self._firsts = np.zeros(1, np.uint64)
+        """Array-compressed: by upper bits of a beginning, the first entry that has them."""
+        if compressed:
+            head = parts.at
+            version, most_chopped = parts.take(2, np.uint8).tolist()
+            if version != 0:
+                raise Damaged(f"its compressed pointers have version {version}")
+            chopped = _chopped(entries + 1, self._most, bits, most_chopped)
+            count = (self._most >> (bits - chopped)) + 1
+            parts.at = head + -head % 8 + 8
+            self._firsts = parts.take(count, "<u8")
+            parts.at = head + 8 * (count + 1) + 7
+            bits -= chopped
+        self._lower_bits = bits
+        self._next = self._score.bits + self._backoff.bits
+        self._lay(file, parts, entries, self._next + bits)
+        self._next += self._word_bits
+
+    def check(self) -> None:
+        """Raises `Damaged` if a reference leads out of the file."""
+        if (self._firsts[1:] < self._firsts[:-1]).any():
+            raise _leads_out(self._n)
+        for first in range(0, self._entries, _ROWS):
+            self.ranges(np.arange(first, min(self._entries, first + _ROWS)))
+
+    def backoff(self, place: int) -> float:
+        backoff = self._backoff
+        return backoff.decoded(self._number(place, self._word_bits + backoff.offset, backoff.bits))
+
+    def range(self, place: int) -> Range:
+        """The entries one word longer. Raises `Damaged`."""
+        begin, end = (
+            bisect_right(self._firsts.data, at) - 1 << self._lower_bits | self._number(at, self._next, self._lower_bits)
+            for at in (place, place + 1)
+        )
+        if not 0 <= begin <= end <= self._most:
+            raise _leads_out(self._n)
+        return begin, end
+
+    def backoffs(self, places: Ints) -> Singles:
+        backoff = self._backoff
+        return backoff.all_decoded(self._numbers(places, self._word_bits + backoff.offset, backoff.bits))
+
+    def ranges(self, places: Ints) -> Ints:
+        """`range` for each of an array, ``[n, 2]``."""
+        ends = np.minimum(np.stack([places, places + 1], axis=1), self._entries)
+        upper = np.searchsorted(self._firsts, ends.astype(np.uint64), "right") - 1 << self._lower_bits
+        found = upper | self._numbers(ends, self._next, self._lower_bits).astype(np.int64)
+        return _checked(found, self._most, self._n)
+
+
+def _chopped(entries: int, most: int, bits: int, most_chopped: int) -> int:
+    """How many bits of pointers are in the list: as many as make list and entries smallest, the fewest of these."""
+    return min(range(min(bits, most_chopped) + 1), key=lambda chop: (most >> (bits - chop)) * 64 - entries * chop)
+
+
+def _checked(ranges: Ints, most: int, n: int) -> Ints:
+    begin, end = ranges.T
+    if not ((0 <= begin) & (begin <= end) & (end <= most)).all():
+        raise _leads_out(n)
+    return ranges
+
+
+def _leads_out(n: int) -> Damaged:
+    return Damaged(f"a reference to {n}-grams leads out of them")
