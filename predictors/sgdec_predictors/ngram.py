@@ -1,9 +1,9 @@
 r"""N-gram language model: the score of token w is ``ln p(w | the tokens before it)`` under a back-off model.
 
-The model is an ARPA file (``.gz`` too) or a KenLM binary (Heafield 2011), which is mapped into memory. The prefix starts in ``<s>``; token 2 is
-the model's ``</s>``, token 1 its ``<s>`` (scored as the model lists it, mostly log10 -99), and a token whose word the
-model does not list is its ``<unk>`` (log10 -100 if it lists none, as in KenLM). State: the longest history that the
-model distinguishes from shorter ones. Also registered as ``kenlm`` and ``srilm``.
+The model is an ARPA file (``.gz`` too) or a KenLM binary (Heafield 2011), which is mapped into memory. The prefix
+starts in ``<s>``; token 2 is the model's ``</s>``, token 1 its ``<s>`` (scored as the model lists it, mostly log10
+-99), and a token whose word the model does not list is its ``<unk>`` (log10 -100 if it lists none, as in KenLM).
+State: the longest history that the model distinguishes from shorter ones. Also registered as ``kenlm`` and ``srilm``.
 
 The highest score of any token is computed from an ARPA file when it is loaded; if back-off weights are positive, it
 can be above 0. A KenLM binary does not list its n-grams, so the user gives the highest score (``max_score``): without

@@ -22,7 +22,6 @@ from sgdec.plugins.host import Host
 from tests.helpers.file_formats import CASES, SENTENCES, Case, V
 from tests.helpers.lm_case import random_file
 from tests.helpers.loaded_once import load_models_once, load_pretrained_once, probe_models_once
-from tests.helpers.places import DATA
 from tests.helpers.tiny_models import write_checkpoint
 
 pytestmark = pytest.mark.slow

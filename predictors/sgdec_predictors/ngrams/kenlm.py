@@ -119,7 +119,7 @@ class KenlmModel:
         return score, place
 
     def _look_up(self, histories: Ints, words: Ints) -> tuple[Singles, tuple[Ints, Ints, Singles]]:
-        """log10 p for each of arrays; the histories after the words: places, lengths, back-offs ``[n, order - 1]``."""
+        """log10 p for arrays ``[n]``; the histories after the words: number, length, back-offs ``[n, order - 1]``."""
         kept, rows = self._rows, self._row_of[histories]
         known = kept.lengths[rows]
         scores, backoff, nodes, more = self._ngrams.unigrams(words)
@@ -179,4 +179,5 @@ def _goes_on(backoff: float) -> bool:
 
 def _go_on(backoffs: Singles) -> Bools:
     """`_goes_on` for each of an array."""
-    return (backoffs != 0) | ~np.signbit(backoffs)
+    on: Bools = (backoffs != 0) | ~np.signbit(backoffs)
+    return on

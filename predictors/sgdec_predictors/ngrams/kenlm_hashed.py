@@ -7,6 +7,7 @@ before it, from right to left. So a search goes from the last word to longer n-g
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +30,7 @@ _BEYOND = "a word has a number beyond the unigrams"
 
 
 class HashedNgrams:
-    """The n-grams of one file. A node is the key of an n-gram."""
+    """The n-grams of one file, as `kenlm_file.Ngrams` describes them. A node is the key of an n-gram."""
 
     def __init__(self, file: KenlmFile) -> None:
         """Raises `Damaged`."""
@@ -44,7 +45,7 @@ class HashedNgrams:
             raise Damaged(f"its vocabulary has version {version}")
         self._vocabulary = _Table(file, parts, file.counts[0], 4, "words")
         self._numbers = self._vocabulary.column("<u4", 0)
-        self._unigrams = parts.take(self._words + 1, np.dtype(("<f4", weights // 4)))
+        self._unigrams = parts.take((self._words + 1) * weights // 4, "<f4").reshape(-1, weights // 4)
         self._tables = [
             _Table(file, parts, count, 4 if n == self.order else weights, f"{n}-grams")
             for n, count in enumerate(file.counts[1:], 2)
@@ -53,15 +54,12 @@ class HashedNgrams:
         self._scores = [table.column("<f4", 0) for table in self._tables]
         self._backoffs = [table.column("<f4", 4) for table in self._tables[:-1]]
         self.sizes = [self._words + 1, *(table.size for table in self._tables[:-1])]
-        """The number of places of n-grams of each order but the highest."""
 
     def check(self) -> None:
-        """Raises `Damaged` if a reference leads out of the file."""
         if self._numbers[self._vocabulary.keys != 0].max(initial=0) > self._words:
             raise Damaged(_BEYOND)
 
     def word(self, word: str) -> int:
-        """The number of a word; 0 = the model does not list it."""
         place = self._vocabulary.find(murmur_hash(word.encode()))
         number = 0 if place < 0 else int(self._numbers[place])
         if number > self._words:
@@ -69,13 +67,11 @@ class HashedNgrams:
         return number
 
     def unigram(self, word: int) -> tuple[float, float, int, bool]:
-        """Score, back-off and node of a word, and whether longer n-grams end with it."""
         score, backoff = self._unigrams[word, :2].tolist()
         return -abs(score), backoff, word, math.copysign(1.0, score) > 0
 
     def longer(self, n: int, before: int, node: int) -> tuple[int, float, float, int, bool] | None:
-        """Of the n-gram that has one more word before: place, score, back-off, node, whether longer ones end so."""
-        key = node * _SPREAD_KEY & _ALL_BITS ^ (1 + before) * _SPREAD_WORD & _ALL_BITS
+        key = _extended(before, node)
         place = self._tables[n - 2].find(key)
         if place < 0:
             return None
@@ -83,31 +79,32 @@ class HashedNgrams:
         return place, -abs(score), float(self._backoffs[n - 2][place]), key, math.copysign(1.0, score) > 0
 
     def longest(self, before: int, node: int) -> float | None:
-        """The score of an n-gram of the highest order."""
-        key = node * _SPREAD_KEY & _ALL_BITS ^ (1 + before) * _SPREAD_WORD & _ALL_BITS
+        key = _extended(before, node)
         place = self._tables[-1].find(key)
         return None if place < 0 else float(self._scores[-1][place])
 
     def unigrams(self, words: Ints) -> tuple[Singles, Singles, Keys, Bools]:
-        """`unigram` for each of an array."""
         weights = self._unigrams[words]
         return -np.abs(weights[:, 0]), weights[:, 1], words.astype(np.uint64), ~np.signbit(weights[:, 0])
 
     def all_longer(self, n: int, before: Ints, nodes: Keys) -> tuple[Ints, Singles, Singles, Keys, Bools]:
-        """`longer` for each of an array; place -1 = there is none, and the rest is of another n-gram."""
-        keys = self._extended(before, nodes)
+        keys = _all_extended(before, nodes)
         places = self._tables[n - 2].find_all(keys)
         scores = self._scores[n - 2][places]
         return places, -np.abs(scores), self._backoffs[n - 2][places], keys, ~np.signbit(scores)
 
     def all_longest(self, before: Ints, nodes: Keys) -> tuple[Ints, Singles]:
-        """Places and scores of n-grams of the highest order; place -1 = there is none."""
-        places = self._tables[-1].find_all(self._extended(before, nodes))
+        places = self._tables[-1].find_all(_all_extended(before, nodes))
         return places, self._scores[-1][places]
 
-    @staticmethod
-    def _extended(before: Ints, nodes: Keys) -> Keys:
-        return nodes * np.uint64(_SPREAD_KEY) ^ (before.astype(np.uint64) + np.uint64(1)) * np.uint64(_SPREAD_WORD)
+
+def _extended(before: int, key: int) -> int:
+    """The key of an n-gram with one more word before."""
+    return (key * _SPREAD_KEY & _ALL_BITS) ^ ((1 + before) * _SPREAD_WORD & _ALL_BITS)
+
+
+def _all_extended(before: Ints, keys: Keys) -> Keys:
+    return keys * np.uint64(_SPREAD_KEY) ^ (before.astype(np.uint64) + np.uint64(1)) * np.uint64(_SPREAD_WORD)
 
 
 class _Table:
@@ -122,7 +119,7 @@ class _Table:
         if not any((self.keys[first : first + _ROWS] == 0).any() for first in range(0, self.size, _ROWS)):
             raise Damaged(f"its hash table of {what} has no free place")
 
-    def column(self, kind: str, offset: int) -> npt.NDArray[np.generic]:
+    def column(self, kind: str, offset: int) -> npt.NDArray[Any]:
         """A value of each entry, ``offset`` bytes after the key."""
         return np.ndarray((self.size,), kind, self._data, self._begin + 8 + offset, (self._width,))
 

@@ -52,12 +52,12 @@ def read_header(data: npt.NDArray[np.uint8]) -> KenlmFile:
     at = len(_SANITY) + _FIXED.size
     if len(data) < at:
         raise Damaged("it is cut short")
-    order, multiplier, layout, has_words, version = _FIXED.unpack_from(data, len(_SANITY))
+    order, multiplier, layout, has_words, version = _FIXED.unpack_from(data.data, len(_SANITY))
     if not 2 <= order <= _MOST_ORDER:
         raise Damaged(f"its order is {order}")
     if len(data) < at + 8 * order:
         raise Damaged("it is cut short")
-    counts = struct.unpack_from(f"<{order}Q", data, at)
+    counts = struct.unpack_from(f"<{order}Q", data.data, at)
     begin = at + 8 * order
     begin += -begin % 8
     if max(counts) > 8 * len(data):  # an n-gram takes more than a bit

@@ -37,7 +37,7 @@ _ROWS = 1 << 18
 
 
 class SortedNgrams:
-    """The n-grams of one file. A node is the range of the entries one word longer."""
+    """The n-grams of one file, as `kenlm_file.Ngrams` describes them. A node is the range of longer entries."""
 
     def __init__(self, file: KenlmFile) -> None:
         """Raises `Damaged`."""
@@ -58,30 +58,24 @@ class SortedNgrams:
         self._longest = _Longest(file, parts, fields[-1])
         file.check_words(parts.at)
         self.sizes = [file.counts[0] + 1, *file.counts[1:-1]]
-        """The number of places of n-grams of each order but the highest."""
 
     def check(self) -> None:
-        """Raises `Damaged` if a reference leads out of the file."""
-        words = np.arange(len(self._unigrams) - 1)
-        _checked(self._ends(words), self._most, 2)
+        _checked(self._ends(np.arange(len(self._hashes) + 1)), self._most, 2)
         for level in self._levels:
             level.check()
 
     def word(self, word: str) -> int:
-        """The number of a word; 0 = the model does not list it."""
         wanted = murmur_hash(word.encode())
         place = bisect_left(self._hashes, wanted)
         return place + 1 if place < len(self._hashes) and self._hashes[place] == wanted else 0
 
     def unigram(self, word: int) -> tuple[float, float, Range, bool]:
-        """Score, back-off and node of a word, and whether longer n-grams end with it."""
         (score, backoff, begin), (_, _, end) = self._unigrams[word : word + 2].tolist()
         if not begin <= end <= self._most:
             raise _leads_out(2)
         return score, backoff, (begin, end), begin < end
 
     def longer(self, n: int, before: int, node: Range) -> tuple[int, float, float, Range, bool] | None:
-        """Of the n-gram that has one more word before: place, score, back-off, node, whether longer ones end so."""
         level = self._levels[n - 2]
         place = level.find(before, *node)
         if place < 0:
@@ -90,12 +84,10 @@ class SortedNgrams:
         return place, level.score(place), level.backoff(place), (begin, end), begin < end
 
     def longest(self, before: int, node: Range) -> float | None:
-        """The score of an n-gram of the highest order."""
         place = self._longest.find(before, *node)
         return None if place < 0 else self._longest.score(place)
 
     def unigrams(self, words: Ints) -> tuple[Singles, Singles, Ints, Bools]:
-        """`unigram` for each of an array."""
         entries = self._unigrams[words]
         nodes = _checked(self._ends(words), self._most, 2)
         return entries["score"], entries["backoff"], nodes, nodes[:, 0] < nodes[:, 1]
@@ -105,7 +97,6 @@ class SortedNgrams:
         return np.stack([self._unigrams["next"][words], self._unigrams["next"][words + 1]], axis=1).astype(np.int64)
 
     def all_longer(self, n: int, before: Ints, nodes: Ints) -> tuple[Ints, Singles, Singles, Ints, Bools]:
-        """`longer` for each of an array; place -1 = there is none, and the rest is of another n-gram."""
         level = self._levels[n - 2]
         places = level.find_all(before, nodes)
         found = np.maximum(places, 0)
@@ -113,7 +104,6 @@ class SortedNgrams:
         return places, level.scores(found), level.backoffs(found), nodes, nodes[:, 0] < nodes[:, 1]
 
     def all_longest(self, before: Ints, nodes: Ints) -> tuple[Ints, Singles]:
-        """Places and scores of n-grams of the highest order; place -1 = there is none."""
         places = self._longest.find_all(before, nodes)
         return places, self._longest.scores(np.maximum(places, 0))
 
@@ -216,7 +206,8 @@ class _Longest:
     def _numbers(self, places: Ints, offset: int, bits: int) -> npt.NDArray[np.uint64]:
         """`_number` for each of an array."""
         at = places * self._entry_bits + offset
-        return self._eights[at >> 3] >> (at & 7).astype(np.uint64) & np.uint64((1 << bits) - 1)
+        found: npt.NDArray[np.uint64] = self._eights[at >> 3] >> (at & 7).astype(np.uint64)
+        return found & np.uint64((1 << bits) - 1)
 
 
 class _Level(_Longest):
@@ -260,13 +251,14 @@ class _Level(_Longest):
 
     def range(self, place: int) -> Range:
         """The entries one word longer. Raises `Damaged`."""
-        begin, end = (
-            bisect_right(self._firsts.data, at) - 1 << self._lower_bits | self._number(at, self._next, self._lower_bits)
-            for at in (place, place + 1)
-        )
+        begin, end = map(self._end, (place, place + 1))
         if not 0 <= begin <= end <= self._most:
             raise _leads_out(self._n)
         return begin, end
+
+    def _end(self, place: int) -> int:
+        upper = bisect_right(self._firsts.data, place) - 1
+        return upper << self._lower_bits | self._number(place, self._next, self._lower_bits)
 
     def backoffs(self, places: Ints) -> Singles:
         backoff = self._backoff
@@ -287,7 +279,7 @@ def _chopped(entries: int, most: int, bits: int, most_chopped: int) -> int:
 
 def _checked(ranges: Ints, most: int, n: int) -> Ints:
     begin, end = ranges.T
-    if not ((0 <= begin) & (begin <= end) & (end <= most)).all():
+    if not ((begin >= 0) & (begin <= end) & (end <= most)).all():
         raise _leads_out(n)
     return ranges
 

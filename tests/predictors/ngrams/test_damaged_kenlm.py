@@ -10,6 +10,7 @@ from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pytest
 from sgdec_predictors.ngrams.kenlm import KenlmModel
 from sgdec_predictors.ngrams.kenlm_file import check_kenlm
@@ -21,11 +22,9 @@ from tests.helpers.places import DATA
 
 pytestmark = pytest.mark.slow
 
-BINARIES = [
-    DATA / f"tiny.{name}kenlm" for name in ("", "trie.", "quantised.", "atrie.", "qatrie.")
-]  # fmt: skip
-"""One model as `build_binary` writes it: probing, trie, trie -q 8 -b 7, trie -a 22, trie -q 8 -a 22. Words 3, 4, 5 and
-``<unk>``; order 3."""
+BINARIES = [DATA / f"tiny.{name}kenlm" for name in ("", "trie.", "quantised.", "atrie.", "qatrie.")]
+"""One model of order 3 with the words 3, 4, 5 and ``<unk>``, as `build_binary` writes it: probing, trie, trie -q 8
+-b 7, trie -a 22, trie -q 8 -a 22."""
 WORDS = ["3", "4", "5", "6", "<s>", "</s>", "<unk>"]
 
 
@@ -82,8 +81,13 @@ PROBING, TRIE, QUANTISED, COMPRESSED = BINARIES[:4]
         (replaced(PROBING, 92, b"\0\0\x80\x7f"), "its hash tables are inf times"),
         (replaced(PROBING, 96, b"\4"), "its layout is 4, version 0"),
         (replaced(PROBING, 96, b"\6"), "its layout is 6, version 0"),
-        (replaced(PROBING, 128, b"\7"), "its vocabulary has version 7"),
-        (replaced(COMPRESSED, 0, b""), "x"),
+        (replaced(PROBING, 136, b"\7"), "its vocabulary has version 7"),
+        (replaced(QUANTISED, 192, b"\7"), "its numbers have version 7, 8 and 7 bits"),
+        (replaced(QUANTISED, 193, b"\x1a"), "its numbers have version 2, 26 and 7 bits"),
+        (replaced(COMPRESSED, 320, b"\7"), "its compressed pointers have version 7"),
+        (replaced(COMPRESSED, 328, b"\1"), "a reference to 3-grams leads out of them"),
+        (replaced(TRIE, TRIE.read_bytes().index(b"<unk>"), b"<UNK>"), "its words are not where its sizes say"),
+        (b"", "it is empty"),
         (replaced(PROBING, 108, b"\xff" * 8), "it is cut short"),
         (replaced(PROBING, 144, b"\1" * 108), "a word has a number beyond the unigrams|no free place"),
         (PROBING.read_bytes()[:200], "it is cut short"),
@@ -97,3 +101,20 @@ def test_what_is_wrong_is_said(tmp_path: Path, data: bytes, complaint: str) -> N
     (tmp_path / "bad.kenlm").write_bytes(data)
     with pytest.raises(SgdecError, match=rf"bad\.kenlm: KenLM cannot read it: .*({complaint}).*\. Build it again"):
         check_kenlm(tmp_path / "bad.kenlm")
+
+
+def test_a_bad_reference_is_found_when_it_is_followed(tmp_path: Path) -> None:
+    """Loading follows none but those of ``<s>``, so that it takes no time; words 1 and 2 can be asked for."""
+    path = tmp_path / "bad.kenlm"
+    path.write_bytes(replaced(TRIE, 264, b"\xff" * 8))  # where the bigrams of word 4 begin and those of word 3 end
+    model = KenlmModel(str(path), [])
+    model.step(model.start, 2)
+    model.step_all(np.array([model.start]), np.array([2]))
+    for ask in (
+        lambda: model.step(model.start, 3),
+        lambda: model.step(model.start, 4),
+        lambda: model.step_all(np.array([model.start] * 2), np.array([2, 4])),
+        lambda: KenlmModel(str(path), WORDS).rows([model.start]),
+    ):
+        with pytest.raises(SgdecError, match=r"bad\.kenlm: KenLM cannot read it: a reference to 2-grams leads"):
+            ask()

@@ -19,7 +19,7 @@ from sgdec_predictors.ngrams.backoff import BackoffTable
 from sgdec_predictors.ngrams.kenlm import KenlmModel
 
 from sgdec import Context, UsageError
-from sgdec.files import LN_10, read_arpa
+from sgdec.files import LN_10, Arpa, read_arpa
 from tests.helpers.places import DATA
 
 LAYOUTS = DATA / "layouts"
@@ -27,15 +27,23 @@ BINARIES = sorted([*LAYOUTS.glob("*.kenlm"), *DATA.glob("tiny*.kenlm")])
 SENTENCES = 40
 
 
+def arpa_of(path: Path) -> Arpa:
+    return read_arpa(path.parent / f"{path.name.partition('.')[0]}.arpa")
+
+
 def words_of(path: Path) -> list[str]:
     """All words of the model, ``<s>`` and ``</s>`` among them, and one that it does not list."""
-    arpa = "tiny" if path.parent == DATA else path.name.partition(".")[0]
-    return [*read_arpa(path.parent / f"{arpa}.arpa").words, "unheard-of"]
+    return [*arpa_of(path).words, "unheard-of"]
 
 
-def sentences(words: list[str], seed: int) -> list[list[str]]:
-    rng = random.Random(seed)
-    return [rng.choices(words, k=rng.randrange(1, 9)) for _ in range(SENTENCES)]
+def sentences(path: Path, seed: int) -> list[list[str]]:
+    """Random words, and n-grams of the model one after the other."""
+    rng, arpa, words = random.Random(seed), arpa_of(path), words_of(path)
+    drawn = [rng.choices(words, k=rng.randrange(1, 9)) for _ in range(SENTENCES)]
+    for _ in range(SENTENCES):
+        ngrams = [rng.choice(rng.choice(arpa.orders).words) for _ in range(4)]
+        drawn.append([arpa.words[word] for ngram in ngrams for word in ngram.tolist()])
+    return drawn
 
 
 def bits(value: float) -> bytes:
@@ -51,7 +59,7 @@ def test_scores_and_histories_are_those_of_the_module(path: Path) -> None:
     states: dict[int, Any] = {}
     numbers: dict[Any, int] = {}
     lengths = set()
-    for sentence in sentences(words, 1):
+    for sentence in sentences(path, 1):
         history, state = model.start, kenlm.State()
         oracle.BeginSentenceWrite(state)
         for word in sentence:
@@ -89,9 +97,8 @@ def test_arrays_and_rows_are_equal_to_single_steps(path: Path) -> None:
 def test_scores_are_those_of_the_arpa_file(path: Path) -> None:
     """But for numbers that are quantised, and for float32 sums of log10 instead of ln."""
     words = words_of(path)
-    arpa = path.parent / f"{'tiny' if path.parent == DATA else path.name.partition('.')[0]}.arpa"
-    model, table = KenlmModel(str(path), words), BackoffTable(read_arpa(arpa), words)
-    for sentence in sentences(words, 3):
+    model, table = KenlmModel(str(path), words), BackoffTable(arpa_of(path), words)
+    for sentence in sentences(path, 3):
         history, node = model.start, table.start
         for word in sentence:
             score, history = model.step(history, model.symbol(word))
