@@ -30,8 +30,10 @@ from sgdec_predictors.fst import FstPredictor
 from sgdec_predictors.ngram import NGram
 from sgdec_predictors.ngrams.backoff import BackoffTable
 from sgdec_predictors.ngrams.kenlm import KenlmModel
+from symbolic import WORDS as VOCABULARY
 from symbolic import found, sentences, write_inputs
 
+from sgdec.context import Context
 from sgdec.decoder import Decoder
 from sgdec.estimation.kneser_ney import estimate, join
 from sgdec.files import read_arpa
@@ -40,13 +42,14 @@ from sgdec.search.constellation import Constellation
 from sgdec.search.scheduler import Scheduler
 
 LAYOUTS = {
-    "quantised": ["-q", "8", "-b", "8", "trie"], "array": ["-a", "22", "trie"],
-    "quantised array": ["-q", "8", "-b", "8", "-a", "22", "trie"],
+    "probing": ["probing"], "trie": ["trie"], "quantised": ["-q", "8", "-b", "8", "trie"],
+    "array": ["-a", "22", "trie"], "quantised array": ["-q", "8", "-b", "8", "-a", "22", "trie"],
 }  # fmt: skip
-"""Arguments of `build_binary`. Rest costs need models of lower orders, which are not at hand."""
+"""Arguments of `build_binary`. The sixth layout, probing with rest costs, is read like the first."""
 SENTENCES, STATES = 200, 60
 PREFIXES, WORDS, ROWS = 2_000, 20, 64
 """Random prefixes, each of so many words; and full rows."""
+SIZE = Context(vocab_size=3 + VOCABULARY)
 Times = dict[str, dict[str, list[float]]]
 
 
@@ -71,8 +74,6 @@ def main() -> None:
 def build(program: Path, arpa: Path, folder: Path) -> dict[str, Path]:
     made = {}
     for layout, words in LAYOUTS.items():
-        if layout == "rest":
-            continue
         made[layout] = folder / f"{arpa.stem}.{layout}.kenlm"
         subprocess.run([program, *words, arpa, made[layout]], check=True, stderr=subprocess.DEVNULL)
     return made
@@ -100,7 +101,8 @@ def decoding(folder: Path, binaries: dict[str, Path], runs: int) -> Times:
 
     def search(case: str, file: str) -> Any:
         path, engine = files[file]
-        predictors = {"fst": FstPredictor(str(folder / "{id}.fst")), "ngram": NGram(str(path), engine=engine)}
+        ngram = NGram(str(path), engine=engine, context=SIZE)
+        predictors = {"fst": FstPredictor(str(folder / "{id}.fst")), "ngram": ngram}
         decoder, batch_size = cases[case]
         scheduler = Scheduler(Constellation.of(predictors), decoder, batch_size=batch_size, nbest=1)
         started = time.process_time()

@@ -1,11 +1,12 @@
 """A language model in KenLM's binary format, mapped into memory and queried in its own layout (Heafield 2011).
 
-The n-grams of a file are stored by their last word first. A look-up goes from the word to longer n-grams that end
-with it, as long as the history and the file have more; its score is that of the longest, plus the back-offs of the
-histories longer than its own. Scores are equal to KenLM's bit for bit: sums of float32 numbers in its order.
+A look-up goes from the word to longer n-grams that end with it, as long as the history and the file have more; its
+score is that of the longest, plus the back-offs of the histories longer than its own. Scores are equal to KenLM's bit
+for bit: sums of float32 numbers in its order.
 
-A history is the place in the file of the longest n-gram that KenLM keeps as its state: the longest one that ends the
-prefix and has longer n-grams or a back-off. Its words and their back-offs are kept when it is met.
+A history is a number: that of the n-gram which KenLM keeps as its state, among all n-grams of the file. It is the
+longest one that ends the prefix and has longer n-grams or a back-off. Its words and their back-offs are kept when it
+is met.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ import numpy.typing as npt
 
 from sgdec.arrays import Ints
 from sgdec.files import LN_10
-from sgdec_predictors.ngrams.backoff import _single
-from sgdec_predictors.ngrams.kenlm_file import read_kenlm, translated
+from sgdec_predictors.ngrams.kenlm_file import cannot_read, read_kenlm, translated
+from sgdec_predictors.ngrams.kenlm_header import Bools, Damaged, Singles
 
-Singles = npt.NDArray[np.float32]
-Bools = npt.NDArray[np.bool_]
+History = tuple[tuple[int, ...], tuple[float, ...]]
 ROWS_KEPT = 256
 """A row is a look-up for each column, because no layout lists the words that a history has."""
+_NEGATIVE_ZERO = np.uint32(1 << 31)
 _FIRST = 1024
 """The number of histories that there is room for at first."""
 
@@ -40,16 +41,14 @@ class KenlmModel:
         self._ngrams = read_kenlm(path)
         self.order = self._ngrams.order
         self._first = [*accumulate(self._ngrams.sizes, initial=1)]
-        """By order - 1: the number of the history that is the first n-gram of that order; 0 is the empty history."""
-        self._row_of = np.zeros(self._first[-1], np.int32)
-        """Where each history is kept; 0 = it has not been met. Memory is taken by those that are met."""
-        self._rows = _Histories(self.order - 1)
+        """By order - 1: the history that is the first n-gram of that order; 0 is the empty history."""
+        self._met = _Histories(self._first[-1], self.order - 1)
         self._row = lru_cache(ROWS_KEPT)(self._score_columns)
         self._columns = np.array([self.symbol(column) for column in columns], np.int64)
         begin = self.symbol("<s>")
-        _, backoff, _, _ = translated(path, lambda: self._ngrams.unigram(begin))
+        ((_, _, backoff),) = translated(path, lambda: self._ngrams.ending(begin, ()))
         self.start = 1 + begin
-        self._row_of[self.start] = self._rows.add((begin,), (backoff,))
+        self._met[self.start] = (begin,), (backoff,)
 
     def __contains__(self, word: str) -> bool:
         return self.symbol(word) != 0
@@ -57,12 +56,6 @@ class KenlmModel:
     def rows(self, histories: Sequence[int]) -> Singles:
         """``[rows, columns]``: ln p of every column after each history; the last rows are kept."""
         return np.stack([self._row(history) for history in histories])
-
-    def _score_columns(self, history: int) -> Singles:
-        histories = np.full(len(self._columns), history)
-        scores, _ = translated(self._path, lambda: self._look_up(histories, self._columns))
-        with np.errstate(over="ignore"):  # an infinite score is an error of the search
-            return (scores.astype(np.float64) * LN_10).astype(np.float32)
 
     def score(self, history: int, word: str) -> float:
         """ln p of one word."""
@@ -74,110 +67,117 @@ class KenlmModel:
 
     def step(self, history: int, symbol: int) -> tuple[float, int]:
         """ln p of one word, and the history after it. Raises `SgdecError`."""
-        score, after = translated(self._path, lambda: self._look_up_one(history, symbol))
+        before, carried = self._met[history]
+        try:
+            found = self._ngrams.ending(symbol, before)
+        except Damaged as error:
+            raise cannot_read(self._path, error) from None
+        _, score, _ = found[-1]
+        for backoff in carried[len(found) - 1 :]:
+            score = float(np.float32(score + backoff))
+        after, length = 0, min(len(found), self.order - 1)
+        while length and not after:
+            place, _, backoff = found[length - 1]
+            if backoff or copysign(1.0, backoff) > 0:  # not -0.0, which says that no n-gram begins so
+                after = self._first[length - 1] + place
+                if after not in self._met:
+                    self._met[after] = (symbol, *before)[:length], tuple([entry[2] for entry in found[:length]])
+            length -= 1
         return score * LN_10, after
 
     def step_all(self, histories: Ints, symbols: Ints) -> tuple[npt.NDArray[np.float64], Ints]:
         """`step` for arrays ``[n]``, with bit-equal numbers."""
-        scores, (places, lengths, backoffs) = translated(self._path, lambda: self._look_up(histories, symbols))
-        new = np.flatnonzero((self._row_of[places] == 0) & (places > 0))
+        scores, after, backoffs = translated(self._path, lambda: self._look_up(histories, symbols))
+        new = self._met.new(after)
         if len(new):
-            _, once = np.unique(places[new], return_index=True)
-            for at in new[once].tolist():
-                words = (int(symbols[at]), *self._rows.words[self._row_of[histories[at]]].tolist())
-                length = int(lengths[at])
-                self._row_of[places[at]] = self._rows.add(words[:length], backoffs[at, :length].tolist())
-        return scores.astype(np.float64) * LN_10, places
+            before = self._met.words[self._met.rows(histories[new])]
+            words = np.concatenate([symbols[new, None], before[:, :-1]], axis=1)
+            self._met.add(after[new], words, backoffs[new], np.searchsorted(self._first, after[new], side="right"))
+        return scores.astype(np.float64) * LN_10, after
 
-    def _look_up_one(self, history: int, word: int) -> tuple[float, int]:
-        """log10 p, and the history after the word."""
-        words, before = self._rows.listed[self._row_of.item(history)]
-        score, backoff, node, more = self._ngrams.unigram(word)
-        backoffs, matched, length, place = [backoff], 1, 0, 0
-        if _goes_on(backoff):
-            length, place = 1, 1 + word
-        for n, previous in enumerate(words, 2):
-            if not more:
-                break
-            if n == self.order:
-                longest = self._ngrams.longest(previous, node)
-                if longest is not None:
-                    score, matched = longest, n
-                break
-            found = self._ngrams.longer(n, previous, node)
-            if found is None:
-                break
-            at, score, backoff, node, more = found
-            matched = n
-            backoffs.append(backoff)
-            if _goes_on(backoff):
-                length, place = n, self._first[n - 1] + at
-        for backoff in before[matched - 1 :]:
-            score = _single(score + backoff)
-        if place and not self._row_of.item(place):
-            self._row_of[place] = self._rows.add((word, *words)[:length], backoffs[:length])
-        return score, place
+    def _score_columns(self, history: int) -> Singles:
+        histories = np.full(len(self._columns), history)
+        scores, *_ = translated(self._path, lambda: self._look_up(histories, self._columns))
+        with np.errstate(over="ignore"):  # an infinite score is an error of the search
+            return (scores.astype(np.float64) * LN_10).astype(np.float32)
 
-    def _look_up(self, histories: Ints, words: Ints) -> tuple[Singles, tuple[Ints, Ints, Singles]]:
-        """log10 p for arrays ``[n]``; the histories after the words: number, length, back-offs ``[n, order - 1]``."""
-        kept, rows = self._rows, self._row_of[histories]
-        known = kept.lengths[rows]
-        scores, backoff, nodes, more = self._ngrams.unigrams(words)
-        backoffs = np.zeros((len(words), self.order - 1), np.float32)
+    def _look_up(self, histories: Ints, words: Ints) -> tuple[Singles, Ints, Singles]:
+        """log10 p and the history after each word ``[n]``, and the back-offs of the n-grams that end with the words
+        ``[n, order - 1]``, by order."""
+        rows = self._met.rows(histories)
+        before, carried = self._met.words[rows], self._met.backoffs[rows]
+        scores, backoff = self._ngrams.unigrams(words)
+        after = np.where(_go_on(backoff), 1 + words, 0)
+        backoffs = np.full(before.shape, -0.0, np.float32)
         backoffs[:, 0] = backoff
-        on = _go_on(backoff)
-        matched, lengths, places = np.ones(len(words), np.int64), on.astype(np.int64), np.where(on, 1 + words, 0)
-        left = np.flatnonzero(more & (known > 0))
-        nodes = nodes[left]
-        for n in range(2, self.order):
-            if not len(left):
-                break
-            at, found, backoff, nodes, more = self._ngrams.all_longer(n, kept.words[rows[left], n - 2], nodes)
-            there = at >= 0
-            here = left[there]
-            scores[here], matched[here], backoffs[here, n - 1] = found[there], n, backoff[there]
-            on = there & _go_on(backoff)
-            lengths[left[on]], places[left[on]] = n, self._first[n - 1] + at[on]
-            goes_on = there & more & (known[left] >= n)
-            left, nodes = left[goes_on], nodes[goes_on]
-        if len(left):
-            at, found = self._ngrams.all_longest(kept.words[rows[left], self.order - 2], nodes)
-            here = left[at >= 0]
-            scores[here], matched[here] = found[at >= 0], self.order
-        for column in range(self.order - 1):
-            longer = np.flatnonzero((column >= matched - 1) & (column < known))
-            scores[longer] += kept.backoffs[rows[longer], column]
-        return scores, (places, lengths, backoffs)
+        known = self._met.lengths[rows]
+        for n, (found, places, of, backoff) in enumerate(self._ngrams.all_ending(words, before, known), 2):
+            scores += carried[:, n - 2]
+            scores[found] = of
+            if n < self.order:
+                backoffs[found, n - 1] = backoff
+                on = np.flatnonzero(_go_on(backoff))
+                after[found[on]] = self._first[n - 1] + places[on]
+        return scores, after, backoffs
 
 
-class _Histories:
-    """Words and back-offs of the histories that have been met, the last word first. Row 0 is the empty history."""
+class _Histories(dict[int, History]):
+    """Words and back-offs of the histories that have been met, the last word first: singly, or in rows of arrays."""
 
-    def __init__(self, longest: int) -> None:
-        self.listed: list[tuple[tuple[int, ...], tuple[float, ...]]] = []
+    def __init__(self, count: int, longest: int) -> None:
+        """``count``: the number of histories that can be met; memory is taken by those that are."""
+        super().__init__({0: ((), ())})
+        self._row_of = np.zeros(count, np.int64)
+        """The row of each history; 0 = it has none, or it is the empty history."""
+        self._size = 1
         self.words = np.zeros((_FIRST, longest), np.int64)
-        self.backoffs = np.zeros((_FIRST, longest), np.float32)
+        self.backoffs = np.full((_FIRST, longest), -0.0, np.float32)
+        """-0.0, which changes no sum, where a history is shorter."""
         self.lengths = np.zeros(_FIRST, np.int64)
-        self.add((), ())
 
-    def add(self, words: Sequence[int], backoffs: Sequence[float]) -> int:
-        """The row of one more history."""
-        row, length = len(self.listed), len(words)
-        self.listed.append((tuple(words), tuple(backoffs)))
-        if row == len(self.lengths):
-            self.words, self.backoffs, self.lengths = (
-                np.concatenate([kept, np.zeros_like(kept)]) for kept in (self.words, self.backoffs, self.lengths)
-            )
-        self.words[row, :length], self.backoffs[row, :length], self.lengths[row] = words, backoffs, length
-        return row
+    def __missing__(self, history: int) -> History:
+        row = self._row_of[history]
+        length = self.lengths[row]
+        words, backoffs = self.words[row, :length].tolist(), self.backoffs[row, :length].tolist()
+        found = self[history] = tuple(words), tuple(backoffs)
+        return found
 
+    def rows(self, histories: Ints) -> Ints:
+        """The row of each history ``[n]``."""
+        rows: Ints = self._row_of[histories]
+        if not rows.all():
+            for history in {*histories[rows == 0].tolist()} - {0}:
+                words, backoffs = self[history]
+                row, length = int(self._take(1)[0]), len(words)
+                self.words[row, :length], self.backoffs[row, :length] = words, backoffs
+                self._row_of[history], self.lengths[row] = row, length
+            rows = self._row_of[histories]
+        return rows
 
-def _goes_on(backoff: float) -> bool:
-    """Whether longer n-grams begin with this one, or it has a back-off: KenLM stores -0.0 if not."""
-    return backoff != 0 or copysign(1.0, backoff) > 0
+    def new(self, histories: Ints) -> Ints:
+        """Where in ``histories`` each history without a row is met for the first time."""
+        places = np.flatnonzero((self._row_of[histories] == 0) & (histories > 0))
+        return places[np.unique(histories[places], return_index=True)[1]] if len(places) else places
+
+    def add(self, histories: Ints, words: Ints, backoffs: Singles, lengths: Ints) -> None:
+        """Add different histories; of ``words`` and ``backoffs`` ``[n, longest]`` the first ``lengths`` count."""
+        rows = self._row_of[histories] = self._take(len(histories))
+        within = np.arange(words.shape[1]) < lengths[:, None]
+        self.words[rows], self.lengths[rows] = np.where(within, words, 0), lengths
+        self.backoffs[rows] = np.where(within, backoffs, np.float32(-0.0))
+
+    def _take(self, count: int) -> Ints:
+        """New rows, with room for them."""
+        first, self._size = self._size, self._size + count
+        if self._size > len(self.lengths):
+            more, width = self._size, self.words.shape[1]
+            self.words = np.concatenate([self.words, np.zeros((more, width), np.int64)])
+            self.backoffs = np.concatenate([self.backoffs, np.full((more, width), -0.0, np.float32)])
+            self.lengths = np.concatenate([self.lengths, np.zeros(more, np.int64)])
+        return np.arange(first, self._size)
 
 
 def _go_on(backoffs: Singles) -> Bools:
-    """`_goes_on` for each of an array."""
-    on: Bools = (backoffs != 0) | ~np.signbit(backoffs)
+    """Which are not -0.0."""
+    on: Bools = backoffs.view(np.uint32) != _NEGATIVE_ZERO
     return on

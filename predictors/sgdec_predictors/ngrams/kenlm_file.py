@@ -7,27 +7,23 @@ Probabilities are not checked, because they are only added up.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from sgdec.arrays import Ints
 from sgdec.errors import SgdecError
 from sgdec_predictors.ngrams.kenlm_hashed import HashedNgrams
-from sgdec_predictors.ngrams.kenlm_header import HASHED, Damaged, read_header
+from sgdec_predictors.ngrams.kenlm_header import HASHED, Damaged, Entries, Entry, Singles, read_header
 from sgdec_predictors.ngrams.kenlm_sorted import SortedNgrams
 
 T = TypeVar("T")
-Singles = npt.NDArray[np.float32]
-Bools = npt.NDArray[np.bool_]
 
 
 class Ngrams(Protocol):
-    """The n-grams of a file. They are found from their last word to the left: a node is where the search for longer
-    n-grams with the same end goes on. The methods raise `Damaged`."""
+    """The n-grams of a file. They are found from their last word to the left. The methods raise `Damaged`."""
 
     order: int
     sizes: list[int]
@@ -39,23 +35,16 @@ class Ngrams(Protocol):
     def word(self, word: str) -> int:
         """The number of a word; 0 = the model does not list it."""
 
-    def unigram(self, word: int) -> tuple[float, float, Any, bool]:
-        """log10 p, back-off and node of a word, and whether there are longer n-grams that end with it."""
+    def ending(self, word: int, before: Sequence[int]) -> list[Entry]:
+        """The n-grams that end with a word, shortest first, as long as the file and the words before it, last word
+        first, allow."""
 
-    def longer(self, n: int, before: int, node: Any) -> tuple[int, float, float, Any, bool] | None:
-        """The n-gram of order n with one more word before: its place in its order, and the rest as in `unigram`."""
+    def unigrams(self, words: Ints) -> tuple[Singles, Singles]:
+        """log10 p and back-off of words ``[n]``, as new arrays."""
 
-    def longest(self, before: int, node: Any) -> float | None:
-        """log10 p of an n-gram of the highest order."""
-
-    def unigrams(self, words: Ints) -> tuple[Singles, Singles, Any, Bools]:
-        """`unigram` for each of an array."""
-
-    def all_longer(self, n: int, before: Ints, nodes: Any) -> tuple[Ints, Singles, Singles, Any, Bools]:
-        """`longer` for each of an array; place -1 = there is none, and the rest means nothing."""
-
-    def all_longest(self, before: Ints, nodes: Any) -> tuple[Ints, Singles]:
-        """Places, and log10 p, for each of an array; place -1 = there is none."""
+    def all_ending(self, words: Ints, before: Ints, known: Ints) -> Iterator[Entries]:
+        """The n-grams that end with words ``[n]``, for each order from 2. ``before`` ``[n, order - 1]`` has the words
+        before them, as many as ``known`` ``[n]`` says."""
 
 
 def read_kenlm(path: str | Path) -> Ngrams:
@@ -74,15 +63,18 @@ def translated(path: str | Path, read: Callable[[], T]) -> T:
     try:
         return read()
     except Damaged as error:
-        raise SgdecError(
-            f"{path}: KenLM cannot read it: {error}. Build it again, or give the ARPA file."
-        ) from None
+        raise cannot_read(path, error) from None
     except OSError as error:
         raise SgdecError(f"{path}: cannot be read ({error.strerror or error}).") from None
+
+
+def cannot_read(path: str | Path, why: Damaged) -> SgdecError:
+    return SgdecError(f"{path}: KenLM cannot read it: {why}. Build it again, or give the ARPA file.")
 
 
 def _read(path: str | Path) -> Ngrams:
     if not Path(path).stat().st_size:
         raise Damaged("it is empty")
-    file = read_header(np.memmap(path, np.uint8, "r"))
+    data = np.memmap(path, np.uint8, "r").view(np.ndarray)  # a memmap is slow to index
+    file = read_header(data)
     return HashedNgrams(file) if file.layout in HASHED else SortedNgrams(file)

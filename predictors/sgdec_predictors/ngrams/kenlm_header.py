@@ -9,6 +9,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sgdec.arrays import Ints
+
+Singles = npt.NDArray[np.float32]
+Bools = npt.NDArray[np.bool_]
+Entry = tuple[int, float, float]
+"""An n-gram: its place among those of its order, log10 p, and its back-off. A back-off of -0.0 = no n-gram begins
+with this one; those of the highest order mean nothing."""
+Entries = tuple[Ints, Ints, Singles, Singles]
+"""The n-grams of one order that end a batch of prefixes: the indices of these prefixes ``[m]``, and what `Entry` says
+of each."""
 MAGIC = b"mmap lm http://kheafield.com/code"
 """The first bytes of a KenLM binary."""
 _SANITY = struct.pack("<56s3f3IQ", MAGIC + b" format version 5\n", 0.0, 1.0, -0.5, 1, 0xFFFFFFFF, 0, 1)

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -23,13 +24,14 @@ from sgdec_predictors.ngrams.kenlm_header import (
     QUANTISED_ARRAY_TRIE,
     QUANTISED_TRIE,
     Damaged,
+    Entries,
+    Entry,
     KenlmFile,
     Parts,
+    Singles,
 )
 from sgdec_predictors.ngrams.murmur import murmur_hash
 
-Singles = npt.NDArray[np.float32]
-Bools = npt.NDArray[np.bool_]
 Range = tuple[int, int]
 _SIGN = 1 << 31
 _ROWS = 1 << 18
@@ -37,7 +39,7 @@ _ROWS = 1 << 18
 
 
 class SortedNgrams:
-    """The n-grams of one file, as `kenlm_file.Ngrams` describes them. A node is the range of longer entries."""
+    """The n-grams of one file, as `kenlm_file.Ngrams` describes them."""
 
     def __init__(self, file: KenlmFile) -> None:
         """Raises `Damaged`."""
@@ -52,7 +54,7 @@ class SortedNgrams:
         self._unigrams = parts.take(
             file.counts[0] + 2, [("score", "<f4"), ("backoff", "<f4"), ("next", "<u8")]
         )
-        self._most = file.counts[1]
+        self._unigram, self._most = cache(self._unigram_of), file.counts[1]
         compressed = file.layout in (ARRAY_TRIE, QUANTISED_ARRAY_TRIE)
         self._levels = [_Level(file, parts, n, fields[n - 2], compressed) for n in range(2, self.order)]
         self._longest = _Longest(file, parts, fields[-1])
@@ -69,43 +71,48 @@ class SortedNgrams:
         place = bisect_left(self._hashes, wanted)
         return place + 1 if place < len(self._hashes) and self._hashes[place] == wanted else 0
 
-    def unigram(self, word: int) -> tuple[float, float, Range, bool]:
+    def ending(self, word: int, before: Sequence[int]) -> list[Entry]:
+        score, backoff, begin, end = self._unigram(word)
+        found = [(word, score, backoff)]
+        for level, previous in zip([*self._levels, self._longest], before, strict=False):
+            place = level.find(previous, begin, end)
+            if place < 0:
+                break
+            if isinstance(level, _Level):
+                found.append((place, level.score(place), level.backoff(place)))
+                begin, end = level.range(place)
+            else:
+                found.append((place, level.score(place), 0.0))
+        return found
+
+    def _unigram_of(self, word: int) -> tuple[float, float, int, int]:
+        """Score, back-off, and the range of longer n-grams."""
         (score, backoff, begin), (_, _, end) = self._unigrams[word : word + 2].tolist()
         if not begin <= end <= self._most:
             raise _leads_out(2)
-        return score, backoff, (begin, end), begin < end
+        return score, backoff, begin, end
 
-    def longer(self, n: int, before: int, node: Range) -> tuple[int, float, float, Range, bool] | None:
-        level = self._levels[n - 2]
-        place = level.find(before, *node)
-        if place < 0:
-            return None
-        begin, end = level.range(place)
-        return place, level.score(place), level.backoff(place), (begin, end), begin < end
-
-    def longest(self, before: int, node: Range) -> float | None:
-        place = self._longest.find(before, *node)
-        return None if place < 0 else self._longest.score(place)
-
-    def unigrams(self, words: Ints) -> tuple[Singles, Singles, Ints, Bools]:
+    def unigrams(self, words: Ints) -> tuple[Singles, Singles]:
         entries = self._unigrams[words]
-        nodes = _checked(self._ends(words), self._most, 2)
-        return entries["score"], entries["backoff"], nodes, nodes[:, 0] < nodes[:, 1]
+        return entries["score"], entries["backoff"]
+
+    def all_ending(self, words: Ints, before: Ints, known: Ints) -> Iterator[Entries]:
+        left = np.flatnonzero(known)
+        ranges = _checked(self._ends(words[left]), self._most, 2)
+        for column, level in enumerate(self._levels):
+            places = level.find_all(before[left, column], ranges)
+            left, places = left[places >= 0], places[places >= 0]
+            yield left, places, level.scores(places), level.backoffs(places)
+            longer = known[left] > column + 1
+            left, ranges = left[longer], level.ranges(places[longer])
+        places = self._longest.find_all(before[left, -1], ranges)
+        left, places = left[places >= 0], places[places >= 0]
+        scores = self._longest.scores(places)
+        yield left, places, scores, scores
 
     def _ends(self, words: Ints) -> Ints:
         """Where the longer n-grams of each word begin and end, ``[n, 2]``."""
         return np.stack([self._unigrams["next"][words], self._unigrams["next"][words + 1]], axis=1).astype(np.int64)
-
-    def all_longer(self, n: int, before: Ints, nodes: Ints) -> tuple[Ints, Singles, Singles, Ints, Bools]:
-        level = self._levels[n - 2]
-        places = level.find_all(before, nodes)
-        found = np.maximum(places, 0)
-        nodes = level.ranges(found)
-        return places, level.scores(found), level.backoffs(found), nodes, nodes[:, 0] < nodes[:, 1]
-
-    def all_longest(self, before: Ints, nodes: Ints) -> tuple[Ints, Singles]:
-        places = self._longest.find_all(before, nodes)
-        return places, self._longest.scores(np.maximum(places, 0))
 
 
 @dataclass(frozen=True)
@@ -168,14 +175,18 @@ class _Longest:
 
     def find(self, word: int, begin: int, end: int) -> int:
         """The place of a word in a range, or -1."""
-        last = end
+        data, bits, mask = self._bytes, self._entry_bits, (1 << self._word_bits) - 1
         while begin < end:
             middle = (begin + end) // 2
-            if self._number(middle, 0, self._word_bits) < word:
+            at = middle * bits
+            found = int.from_bytes(data[at >> 3 : (at >> 3) + 8], "little") >> (at & 7) & mask  # as `_number`
+            if found == word:
+                return middle
+            if found < word:
                 begin = middle + 1
             else:
                 end = middle
-        return begin if begin < last and self._number(begin, 0, self._word_bits) == word else -1
+        return -1
 
     def score(self, place: int) -> float:
         return self._score.decoded(self._number(place, self._word_bits + self._score.offset, self._score.bits))
@@ -257,7 +268,7 @@ class _Level(_Longest):
         return begin, end
 
     def _end(self, place: int) -> int:
-        upper = bisect_right(self._firsts.data, place) - 1
+        upper = bisect_right(self._firsts.data, place) - 1 if len(self._firsts) > 1 else 0
         return upper << self._lower_bits | self._number(place, self._next, self._lower_bits)
 
     def backoffs(self, places: Ints) -> Singles:
@@ -267,8 +278,9 @@ class _Level(_Longest):
     def ranges(self, places: Ints) -> Ints:
         """`range` for each of an array, ``[n, 2]``."""
         ends = np.minimum(np.stack([places, places + 1], axis=1), self._entries)
-        upper = np.searchsorted(self._firsts, ends.astype(np.uint64), "right") - 1 << self._lower_bits
-        found = upper | self._numbers(ends, self._next, self._lower_bits).astype(np.int64)
+        found = self._numbers(ends, self._next, self._lower_bits).astype(np.int64)
+        if len(self._firsts) > 1:
+            found |= np.searchsorted(self._firsts, ends.astype(np.uint64), "right") - 1 << self._lower_bits
         return _checked(found, self._most, self._n)
 
 
