@@ -229,7 +229,7 @@ class _Level(_Longest):
     ) -> None:
         """Raises `Damaged`."""
         self._score, self._backoff = fields
-        self._n, self._most = n + 1, file.counts[n]
+        self._n, self._most, self._compressed = n + 1, file.counts[n], compressed
         entries, bits = file.counts[n - 1], self._most.bit_length()
         self._firsts = np.zeros(1, np.uint64)
         """Array-compressed: by upper bits of a beginning, the first entry that has them."""
@@ -268,7 +268,7 @@ class _Level(_Longest):
         return begin, end
 
     def _end(self, place: int) -> int:
-        upper = bisect_right(self._firsts.data, place) - 1 if len(self._firsts) > 1 else 0
+        upper = bisect_right(self._firsts.data, place) - 1 if self._compressed else 0
         return upper << self._lower_bits | self._number(place, self._next, self._lower_bits)
 
     def backoffs(self, places: Ints) -> Singles:
@@ -279,7 +279,7 @@ class _Level(_Longest):
         """`range` for each of an array, ``[n, 2]``."""
         ends = np.minimum(np.stack([places, places + 1], axis=1), self._entries)
         found = self._numbers(ends, self._next, self._lower_bits).astype(np.int64)
-        if len(self._firsts) > 1:
+        if self._compressed:
             found |= np.searchsorted(self._firsts, ends.astype(np.uint64), "right") - 1 << self._lower_bits
         return _checked(found, self._most, self._n)
 
