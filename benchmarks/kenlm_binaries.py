@@ -48,7 +48,7 @@ LAYOUTS = {
 """Arguments of `build_binary`. The sixth layout, probing with rest costs, is read like the first."""
 SENTENCES, STATES = 200, 60
 PREFIXES, WORDS, ROWS = 2_000, 20, 64
-"""Random prefixes, each of so many words; and full rows."""
+"""Random prefixes, the words of each, and full rows."""
 SIZE = Context(vocab_size=3 + VOCABULARY)
 Times = dict[str, dict[str, list[float]]]
 

@@ -31,7 +31,7 @@ def write_openfst(path: str | Path, states: Sequence[State], *, durable: bool = 
 
 
 def openfst_bytes(states: Sequence[State]) -> bytes:
-    """The content of such a file, before compression."""
+    """The content of an OpenFst file, before compression."""
     arcs = [arc for _, leaving in states for arc in leaving]
     acceptor = all(label == output for label, output, _, _ in arcs)
     properties = _EXPANDED | _MUTABLE | (_ACCEPTOR if acceptor else _NOT_ACCEPTOR)

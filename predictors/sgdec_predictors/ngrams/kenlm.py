@@ -22,7 +22,7 @@ import numpy.typing as npt
 from sgdec.arrays import Ints
 from sgdec.files import LN_10
 from sgdec_predictors.ngrams.kenlm_file import cannot_read, read_kenlm, translated
-from sgdec_predictors.ngrams.kenlm_header import Bools, Damaged, Singles
+from sgdec_predictors.ngrams.kenlm_header import Bools, DamagedKenlm, Singles
 
 History = tuple[tuple[int, ...], tuple[float, ...]]
 ROWS_KEPT = 256
@@ -70,7 +70,7 @@ class KenlmModel:
         before, carried = self._met[history]
         try:
             found = self._ngrams.ending(symbol, before)
-        except Damaged as error:
+        except DamagedKenlm as error:
             raise cannot_read(self._path, error) from None
         _, score, _ = found[-1]
         for backoff in carried[len(found) - 1 :]:
@@ -155,7 +155,7 @@ class _Histories(dict[int, History]):
         return rows
 
     def new(self, histories: Ints) -> Ints:
-        """Where in ``histories`` each history without a row is met for the first time."""
+        """The indices in ``histories`` at which each one without a row is met for the first time."""
         places = np.flatnonzero((self._row_of[histories] == 0) & (histories > 0))
         return places[np.unique(histories[places], return_index=True)[1]] if len(places) else places
 
@@ -178,6 +178,6 @@ class _Histories(dict[int, History]):
 
 
 def _go_on(backoffs: Singles) -> Bools:
-    """Which are not -0.0."""
+    """True for all back-offs but -0.0."""
     on: Bools = backoffs.view(np.uint32) != _NEGATIVE_ZERO
     return on

@@ -16,14 +16,14 @@ import numpy as np
 from sgdec.arrays import Ints
 from sgdec.errors import SgdecError
 from sgdec_predictors.ngrams.kenlm_hashed import HashedNgrams
-from sgdec_predictors.ngrams.kenlm_header import HASHED, Damaged, Entries, Entry, Singles, read_header
+from sgdec_predictors.ngrams.kenlm_header import HASHED, DamagedKenlm, Entries, Entry, Singles, read_header
 from sgdec_predictors.ngrams.kenlm_sorted import SortedNgrams
 
 T = TypeVar("T")
 
 
 class Ngrams(Protocol):
-    """The n-grams of a file. They are found from their last word to the left. The methods raise `Damaged`."""
+    """The n-grams of a file. They are found from their last word to the left. The methods raise `DamagedKenlm`."""
 
     order: int
     sizes: list[int]
@@ -59,22 +59,22 @@ def check_kenlm(path: str | Path) -> None:
 
 
 def translated(path: str | Path, read: Callable[[], T]) -> T:
-    """What a function returns, with `SgdecError` for `Damaged` and for errors of the system."""
+    """The value of a function, with `SgdecError` for `DamagedKenlm` and for errors of the system."""
     try:
         return read()
-    except Damaged as error:
+    except DamagedKenlm as error:
         raise cannot_read(path, error) from None
     except OSError as error:
         raise SgdecError(f"{path}: cannot be read ({error.strerror or error}).") from None
 
 
-def cannot_read(path: str | Path, why: Damaged) -> SgdecError:
+def cannot_read(path: str | Path, why: DamagedKenlm) -> SgdecError:
     return SgdecError(f"{path}: KenLM cannot read it: {why}. Build it again, or give the ARPA file.")
 
 
 def _read(path: str | Path) -> Ngrams:
     if not Path(path).stat().st_size:
-        raise Damaged("it is empty")
+        raise DamagedKenlm("it is empty")
     data = np.memmap(path, np.uint8, "r").view(np.ndarray)  # a memmap is slow to index
     file = read_header(data)
     return HashedNgrams(file) if file.layout in HASHED else SortedNgrams(file)

@@ -17,11 +17,11 @@ import numpy.typing as npt
 from sgdec.arrays import Ints
 from sgdec_predictors.ngrams.kenlm_header import (
     REST_PROBING,
-    Damaged,
+    DamagedKenlm,
     Entries,
     Entry,
+    FileParts,
     KenlmFile,
-    Parts,
     Singles,
 )
 from sgdec_predictors.ngrams.murmur import murmur_hash
@@ -41,16 +41,16 @@ class HashedNgrams:
     """The n-grams of one file, as `kenlm_file.Ngrams` describes them."""
 
     def __init__(self, file: KenlmFile) -> None:
-        """Raises `Damaged`."""
+        """Raises `DamagedKenlm`."""
         if not 1 <= file.multiplier < math.inf:
-            raise Damaged(f"its hash tables are {file.multiplier} times as large as their content")
+            raise DamagedKenlm(f"its hash tables are {file.multiplier} times as large as their content")
         self.order = len(file.counts)
         self._words = file.counts[0]
-        parts = Parts(file)
+        parts = FileParts(file)
         weights = 12 if file.layout == REST_PROBING else 8
         version, _ = parts.take(2, "<u4").tolist()
         if version != 0:
-            raise Damaged(f"its vocabulary has version {version}")
+            raise DamagedKenlm(f"its vocabulary has version {version}")
         self._vocabulary = _Table(file, parts, file.counts[0], 4, "words", longest=True)
         self._numbers = self._vocabulary.column("<u4", 0)
         self._unigrams = parts.take((self._words + 1) * weights // 4, "<f4").reshape(-1, weights // 4)
@@ -64,13 +64,13 @@ class HashedNgrams:
 
     def check(self) -> None:
         if self._numbers[self._vocabulary.keys != 0].max(initial=0) > self._words:
-            raise Damaged(_BEYOND)
+            raise DamagedKenlm(_BEYOND)
 
     def word(self, word: str) -> int:
         entry = self._vocabulary.find(murmur_hash(word.encode()))
         number = 0 if entry is None else int(self._numbers[entry[0]])
         if number > self._words:
-            raise Damaged(_BEYOND)
+            raise DamagedKenlm(_BEYOND)
         return number
 
     def ending(self, word: int, before: Sequence[int]) -> list[Entry]:
@@ -119,7 +119,7 @@ class _Table:
     One place at least is free, so that every search ends."""
 
     def __init__(
-        self, file: KenlmFile, parts: Parts, entries: int, content: int, what: str, *, longest: bool = False
+        self, file: KenlmFile, parts: FileParts, entries: int, content: int, what: str, *, longest: bool = False
     ) -> None:
         """``content``: the number of bytes after each key; ``longest``: scores have no back-offs."""
         self.size = max(entries + 1, int(np.float32(file.multiplier) * np.float32(entries)))
@@ -130,7 +130,7 @@ class _Table:
         self.backoffs = self.scores if longest else self.column("<f4", 4)
         self._key, self._score, self._backoff = self.keys.item, self.scores.item, self.backoffs.item
         if not any((self.keys[first : first + _ROWS] == 0).any() for first in range(0, self.size, _ROWS)):
-            raise Damaged(f"its hash table of {what} has no free place")
+            raise DamagedKenlm(f"its hash table of {what} has no free place")
 
     def column(self, kind: str, offset: int) -> npt.NDArray[Any]:
         """A value of each entry, ``offset`` bytes after the key."""

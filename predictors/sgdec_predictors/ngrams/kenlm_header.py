@@ -1,4 +1,4 @@
-"""What all of KenLM's binary files begin with: a header, which says in which of six layouts the rest is."""
+"""The header of KenLM's binary files, which says in which of six layouts the rest is."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MOST_ORDER = 16
 _FIRST_WORD = b"<unk>\0"
 
 
-class Damaged(Exception):
+class DamagedKenlm(Exception):
     """The description of a defect."""
 
 
@@ -45,39 +45,39 @@ class KenlmFile:
     multiplier: float
     """Hash tables have this many places for each entry."""
     begin: int
-    """Where the vocabulary begins."""
+    """The offset of the vocabulary."""
     has_words: bool
     """Whether the words themselves follow the n-grams."""
 
     def check_words(self, begin: int) -> None:
-        """Raises `Damaged` if words are stored, but not where the n-grams end."""
+        """Raises `DamagedKenlm` if words are stored, but not where the n-grams end."""
         if self.has_words and self.data[begin : begin + len(_FIRST_WORD)].tobytes() != _FIRST_WORD:
-            raise Damaged("its words are not where its sizes say")
+            raise DamagedKenlm("its words are not where its sizes say")
 
 
 def read_header(data: npt.NDArray[np.uint8]) -> KenlmFile:
-    """Raises `Damaged`."""
+    """Raises `DamagedKenlm`."""
     if data[: len(_SANITY)].tobytes() != _SANITY:
-        raise Damaged("it is not a binary of version 5 for machines like this one")
+        raise DamagedKenlm("it is not a binary of version 5 for machines like this one")
     at = len(_SANITY) + _FIXED.size
     if len(data) < at:
-        raise Damaged("it is cut short")
+        raise DamagedKenlm("it is cut short")
     order, multiplier, layout, has_words, version = _FIXED.unpack_from(data.data, len(_SANITY))
     if not 2 <= order <= _MOST_ORDER:
-        raise Damaged(f"its order is {order}")
+        raise DamagedKenlm(f"its order is {order}")
     if len(data) < at + 8 * order:
-        raise Damaged("it is cut short")
+        raise DamagedKenlm("it is cut short")
     counts = struct.unpack_from(f"<{order}Q", data.data, at)
     begin = at + 8 * order
     begin += -begin % 8
     if max(counts) > 8 * len(data):  # an n-gram takes more than a bit
-        raise Damaged("it is cut short")
+        raise DamagedKenlm("it is cut short")
     if not 0 <= layout <= QUANTISED_ARRAY_TRIE or version != (0 if layout in HASHED else 1):
-        raise Damaged(f"its layout is {layout}, version {version}")
+        raise DamagedKenlm(f"its layout is {layout}, version {version}")
     return KenlmFile(data, layout, counts, multiplier, begin, has_words)
 
 
-class Parts:
+class FileParts:
     """The parts of a file, one after the other."""
 
     def __init__(self, file: KenlmFile) -> None:
@@ -91,8 +91,8 @@ class Parts:
         return self._data[begin : self.at].view(kind)
 
     def skip(self, size: int) -> int:
-        """Where the next ``size`` bytes begin."""
+        """The offset of the next ``size`` bytes."""
         begin, self.at = self.at, self.at + size
         if self.at > len(self._data):
-            raise Damaged("it is cut short")
+            raise DamagedKenlm("it is cut short")
         return begin

@@ -23,11 +23,11 @@ from sgdec_predictors.ngrams.kenlm_header import (
     ARRAY_TRIE,
     QUANTISED_ARRAY_TRIE,
     QUANTISED_TRIE,
-    Damaged,
+    DamagedKenlm,
     Entries,
     Entry,
+    FileParts,
     KenlmFile,
-    Parts,
     Singles,
 )
 from sgdec_predictors.ngrams.murmur import murmur_hash
@@ -42,12 +42,12 @@ class SortedNgrams:
     """The n-grams of one file, as `kenlm_file.Ngrams` describes them."""
 
     def __init__(self, file: KenlmFile) -> None:
-        """Raises `Damaged`."""
+        """Raises `DamagedKenlm`."""
         self.order = len(file.counts)
-        parts = Parts(file)
+        parts = FileParts(file)
         (words,) = parts.take(1, "<u8").tolist()
         if words > file.counts[0]:
-            raise Damaged("it has more words than unigrams")
+            raise DamagedKenlm("it has more words than unigrams")
         self._hashes = parts.take(file.counts[0], "<u8")[:words].data
         quantised = file.layout in (QUANTISED_TRIE, QUANTISED_ARRAY_TRIE)
         fields = _quantised(self.order, parts) if quantised else _whole(self.order)
@@ -111,13 +111,13 @@ class SortedNgrams:
         yield left, places, scores, scores
 
     def _ends(self, words: Ints) -> Ints:
-        """Where the longer n-grams of each word begin and end, ``[n, 2]``."""
+        """The ranges of the longer n-grams of words, ``[n, 2]``."""
         return np.stack([self._unigrams["next"][words], self._unigrams["next"][words + 1]], axis=1).astype(np.int64)
 
 
 @dataclass(frozen=True)
 class _Field:
-    """A number in each entry, so many bits after the word."""
+    """A number in each entry: its bits, and their offset after the word."""
 
     offset: int
     bits: int
@@ -141,11 +141,11 @@ def _singles(codes: npt.NDArray[np.uint64]) -> Singles:
     return codes.astype(np.uint32).view(np.float32)
 
 
-def _quantised(order: int, parts: Parts) -> list[tuple[_Field, _Field]]:
+def _quantised(order: int, parts: FileParts) -> list[tuple[_Field, _Field]]:
     """The same for entries that have the numbers of values in tables."""
     version, scores, backoffs, *_ = parts.take(8, np.uint8).tolist()
     if version != 2 or not (1 <= scores <= 25 and 1 <= backoffs <= 25):
-        raise Damaged(f"its numbers have version {version}, {scores} and {backoffs} bits")
+        raise DamagedKenlm(f"its numbers have version {version}, {scores} and {backoffs} bits")
     fields = []
     for n in range(2, order + 1):
         of_scores = parts.take(1 << scores, "<f4")
@@ -158,13 +158,13 @@ def _quantised(order: int, parts: Parts) -> list[tuple[_Field, _Field]]:
 class _Longest:
     """The entries of the highest order: word and score."""
 
-    def __init__(self, file: KenlmFile, parts: Parts, fields: tuple[_Field, _Field]) -> None:
-        """Raises `Damaged`."""
+    def __init__(self, file: KenlmFile, parts: FileParts, fields: tuple[_Field, _Field]) -> None:
+        """Raises `DamagedKenlm`."""
         self._score, _ = fields
         self._lay(file, parts, file.counts[-1], self._score.bits)
 
-    def _lay(self, file: KenlmFile, parts: Parts, entries: int, bits: int) -> None:
-        """Take the packed entries: a word, and so many bits."""
+    def _lay(self, file: KenlmFile, parts: FileParts, entries: int, bits: int) -> None:
+        """Take the packed entries: a word, and ``bits`` more bits."""
         self._entries, self._word_bits = entries, file.counts[0].bit_length()
         self._entry_bits = self._word_bits + bits
         size = ((1 + entries) * self._entry_bits + 7) // 8 + 8
@@ -209,7 +209,7 @@ class _Longest:
         return score.all_decoded(self._numbers(places, self._word_bits + score.offset, score.bits))
 
     def _number(self, place: int, offset: int, bits: int) -> int:
-        """So many bits of an entry, ``offset`` bits from its beginning."""
+        """``bits`` bits of an entry, ``offset`` bits from its beginning."""
         at = place * self._entry_bits + offset
         eight = int.from_bytes(self._bytes[at >> 3 : (at >> 3) + 8], "little")
         return eight >> (at & 7) & ((1 << bits) - 1)
@@ -225,9 +225,9 @@ class _Level(_Longest):
     """The entries of another order: word, score, back-off, and where its longer n-grams begin."""
 
     def __init__(
-        self, file: KenlmFile, parts: Parts, n: int, fields: tuple[_Field, _Field], compressed: bool
+        self, file: KenlmFile, parts: FileParts, n: int, fields: tuple[_Field, _Field], compressed: bool
     ) -> None:
-        """Raises `Damaged`."""
+        """Raises `DamagedKenlm`."""
         self._score, self._backoff = fields
         self._n, self._most, self._compressed = n + 1, file.counts[n], compressed
         entries, bits = file.counts[n - 1], self._most.bit_length()
@@ -237,7 +237,7 @@ class _Level(_Longest):
             head = parts.at
             version, most_chopped = parts.take(2, np.uint8).tolist()
             if version != 0:
-                raise Damaged(f"its compressed pointers have version {version}")
+                raise DamagedKenlm(f"its compressed pointers have version {version}")
             chopped = _chopped(entries + 1, self._most, bits, most_chopped)
             count = (self._most >> (bits - chopped)) + 1
             parts.at = head + -head % 8 + 8
@@ -250,7 +250,7 @@ class _Level(_Longest):
         self._next += self._word_bits
 
     def check(self) -> None:
-        """Raises `Damaged` if a reference leads out of the file."""
+        """Raises `DamagedKenlm` if a reference leads out of the file."""
         if (self._firsts[1:] < self._firsts[:-1]).any():
             raise _leads_out(self._n)
         for first in range(0, self._entries, _ROWS):
@@ -261,7 +261,7 @@ class _Level(_Longest):
         return backoff.decoded(self._number(place, self._word_bits + backoff.offset, backoff.bits))
 
     def range(self, place: int) -> Range:
-        """The entries one word longer. Raises `Damaged`."""
+        """The entries one word longer. Raises `DamagedKenlm`."""
         begin, end = map(self._end, (place, place + 1))
         if not 0 <= begin <= end <= self._most:
             raise _leads_out(self._n)
@@ -285,7 +285,7 @@ class _Level(_Longest):
 
 
 def _chopped(entries: int, most: int, bits: int, most_chopped: int) -> int:
-    """How many bits of pointers are in the list: as many as make list and entries smallest, the fewest of these."""
+    """The number of bits of pointers in the list: that which makes list and entries smallest, the least among equals."""
     return min(range(min(bits, most_chopped) + 1), key=lambda chop: (most >> (bits - chop)) * 64 - entries * chop)
 
 
@@ -296,5 +296,5 @@ def _checked(ranges: Ints, most: int, n: int) -> Ints:
     return ranges
 
 
-def _leads_out(n: int) -> Damaged:
-    return Damaged(f"a reference to {n}-grams leads out of them")
+def _leads_out(n: int) -> DamagedKenlm:
+    return DamagedKenlm(f"a reference to {n}-grams leads out of them")
