@@ -42,9 +42,9 @@ class Acceptor:
 def minimal_acceptor(start: Hashable, leads: Continue) -> Acceptor:
     """The acceptor of all sequences on the ways from a place to `END`.
 
-    A state of the deterministic acceptor is the set of ways that are still possible, each the rest of a string and the
-    place where it leads. States are numbered from the last to the first, and those with equal ends and equal arcs are
-    one, which makes an acyclic acceptor minimal.
+    A state of the deterministic acceptor is the set of ways that are still possible, each the rest of a string and
+    the place where it leads. States are numbered from the last to the first, and those with equal ends and equal arcs
+    are one, which makes an acyclic acceptor minimal.
     """
     Ways = frozenset[tuple[Tokens, Hashable]]
     numbers: dict[Ways, int] = {}

@@ -90,7 +90,8 @@ class KenlmModel:
         scores, after, backoffs = translated(self._path, lambda: self._look_up(histories, symbols))
         new = self._met.new(after)
         if len(new):
-            before = self._met.words[self._met.rows(histories[new])]
+            rows = self._met.rows(histories[new])
+            before = self._met.words[rows]
             words = np.concatenate([symbols[new, None], before[:, :-1]], axis=1)
             self._met.add(after[new], words, backoffs[new], np.searchsorted(self._first, after[new], side="right"))
         return scores.astype(np.float64) * LN_10, after

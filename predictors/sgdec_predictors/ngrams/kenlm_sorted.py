@@ -285,7 +285,7 @@ class _Level(_Longest):
 
 
 def _chopped(entries: int, most: int, bits: int, most_chopped: int) -> int:
-    """The number of bits of pointers in the list: that which makes list and entries smallest, the least among equals."""
+    """The number of bits of pointers in the list: that which makes both smallest, the least among equals."""
     return min(range(min(bits, most_chopped) + 1), key=lambda chop: (most >> (bits - chop)) * 64 - entries * chop)
 
 
