@@ -12,6 +12,7 @@ is met.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from ctypes import c_float
 from functools import lru_cache
 from itertools import accumulate
 from math import copysign
@@ -74,7 +75,7 @@ class KenlmModel:
             raise cannot_read(self._path, error) from None
         _, score, _ = found[-1]
         for backoff in carried[len(found) - 1 :]:
-            score = float(np.float32(score + backoff))
+            score = c_float(score + backoff).value
         after, length = 0, min(len(found), self.order - 1)
         while length and not after:
             place, _, backoff = found[length - 1]
@@ -87,7 +88,7 @@ class KenlmModel:
 
     def step_all(self, histories: Ints, symbols: Ints) -> tuple[npt.NDArray[np.float64], Ints]:
         """`step` for arrays ``[n]``, with bit-equal numbers."""
-        scores, after, backoffs = translated(self._path, lambda: self._look_up(histories, symbols))
+        scores, after, backoffs = self._look_up(histories, symbols)
         new = self._met.new(after)
         if len(new):
             rows = self._met.rows(histories[new])
@@ -98,13 +99,17 @@ class KenlmModel:
 
     def _score_columns(self, history: int) -> Singles:
         histories = np.full(len(self._columns), history)
-        scores, *_ = translated(self._path, lambda: self._look_up(histories, self._columns))
+        scores, *_ = self._look_up(histories, self._columns)
         with np.errstate(over="ignore"):  # an infinite score is an error of the search
             return (scores.astype(np.float64) * LN_10).astype(np.float32)
 
     def _look_up(self, histories: Ints, words: Ints) -> tuple[Singles, Ints, Singles]:
         """log10 p and the history after each word ``[n]``, and the back-offs of the n-grams that end with the words
         ``[n, order - 1]``, by order."""
+        with np.errstate(over="ignore", invalid="ignore"):  # numbers of a damaged file are errors of the search
+            return translated(self._path, lambda: self._looked_up(histories, words))
+
+    def _looked_up(self, histories: Ints, words: Ints) -> tuple[Singles, Ints, Singles]:
         rows = self._met.rows(histories)
         before, carried = self._met.words[rows], self._met.backoffs[rows]
         scores, backoff = self._ngrams.unigrams(words)
