@@ -1,8 +1,9 @@
 """``sgdec`` and ``python`` for scripts, without the seconds that importing torch takes at each start.
 
-One process imports large libraries, but nothing of sgdec, and forks for each command of all workers of xdist. The
-command then imports sgdec and runs as in a new process: with its own arguments, folder, environment, limits and
-standard streams. ``python`` with an option other than ``-c`` and ``-m``, or with another PYTHONPATH, is started anew.
+One process imports large libraries and all modules of sgdec, and forks for each command of all workers of xdist. The
+command then runs as in a new process: with its own arguments, folder, environment, limits and standard streams. What
+a new process imports has tests of its own, in new processes. ``python`` with an option other than ``-c`` and ``-m``,
+or with another PYTHONPATH, is a new process.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import gc
 import importlib
 import marshal
 import os
+import pkgutil
 import resource
 import runpy
 import selectors
@@ -33,6 +35,7 @@ LIBRARIES = ("torch", "torch._dynamo", "torch.utils.tensorboard", "matplotlib.py
              "click.shell_completion", "safetensors.torch", "sacrebleu.tokenizers.tokenizer_13a", "sentencepiece",
              "greenlet", "pynini", "tokenizers", "transformers.generation.utils",
              "transformers.models.auto.modeling_auto", "transformers.models.auto.tokenization_auto")  # fmt: skip
+PACKAGES = ("sgdec", "sgdec_predictors", "sgdec_decoders")
 LIMITS = [getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")]
 CLIENT = """#!{python} -SE
 import marshal, os, resource, socket, sys
@@ -87,7 +90,7 @@ def serve(listening: socket.socket) -> None:
     with listening, selectors.DefaultSelector() as selector:
         selector.register(listening, selectors.EVENT_READ)
         selector.select()
-        for library in LIBRARIES:
+        for library in (*LIBRARIES, *_modules()):
             with suppress(ImportError):
                 importlib.import_module(library)
         gc.collect()
@@ -105,6 +108,14 @@ def serve(listening: socket.socket) -> None:
                     selector.unregister(key.fd)
                     os.close(key.fd)
                     _report(*key.data)
+
+
+def _modules() -> Iterator[str]:
+    """The names of all modules of sgdec."""
+    for package in PACKAGES:
+        path = importlib.import_module(package).__path__
+        names = (module.name for module in pkgutil.walk_packages(path, f"{package}."))
+        yield from (name for name in names if not name.endswith("__main__"))
 
 
 def _close(selector: selectors.BaseSelector) -> None:
