@@ -1,9 +1,9 @@
 """Standard streams: how text is written to them, and what happens if the caller of a command has closed them.
 
 A shell closes a stream with ``>&-``. The descriptors of closed streams are taken first of all: the next file that is
-opened would otherwise be standard output to whatever prints, or standard input to whatever reads. A command that needs
-a closed stream fails with one line, and one that does not need it runs as ever. Messages to a closed standard error
-are dropped.
+opened would otherwise be standard output to whatever prints, or standard input to whatever reads. A command that
+needs a closed stream fails with one line, and one that does not need it runs as ever. Messages to a closed standard
+error are dropped.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Closed(io.BufferedIOBase):
 def prepare_output(stream: Any) -> None:
     """Set how text is written to standard output, the same on all systems.
 
-    A file or a pipe gets UTF-8 and line feeds. A terminal keeps its encoding, and shows a character that this lacks as
-    ``\\u2192``. In both, parts of file names that are not text are written as the bytes that they are.
+    A file or a pipe gets UTF-8 and line feeds. A terminal keeps its encoding, and shows a character that this lacks
+    as ``\\u2192``. In both, parts of file names that are not text are written as the bytes that they are.
     """
     if not isinstance(stream, io.TextIOWrapper):
         return
