@@ -34,7 +34,7 @@ FAULTS = tuple(number for number in signal.Signals if number.name in _FAULTS)
 AGAIN = 60.0
 """The most seconds before a worker is started again that has died several times while it was loading."""
 OWN_GROUP = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
-"""What a new session is on Windows: Ctrl-C does not reach the process."""
+"""The flag of Windows for a new process that Ctrl-C does not reach, as in a new session on POSIX."""
 Ahead = Annotated[
     int, Field(ge=0, description="tasks that wait at each worker, so that it need not wait for the starter")
 ]

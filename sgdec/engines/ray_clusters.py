@@ -154,7 +154,7 @@ def _started(ray: Any, cpus: int, gpus: float) -> ExitStack:
 def _session_folder() -> Iterator[str]:
     """A folder that is removed at the end, or by a process that outlives this one, if this one is killed.
 
-    Raises UsageError where there is no POSIX shell.
+    Raises UsageError without a POSIX shell.
     """
     if shutil.which("sh") is None:
         raise UsageError(

@@ -16,12 +16,12 @@ else:
     _msvcrt = None
 
 OWN = getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
-"""Flags of `os.open` for files of bytes that are no links. Windows would else write other line ends, and follows
-links."""
+"""Flags of `os.open` for files of bytes, without following links. Windows follows them, and without its flag would
+change line ends."""
 AT_ONCE = getattr(os, "O_NONBLOCK", 0)
 """The flag of `os.open` that does not wait for the writer of a pipe; Windows has no pipes in folders."""
 LOCKED_BYTE = 1 << 30
-"""The byte that is locked on Windows, where nobody else can read it: one after the end of any file that is locked."""
+"""The byte that is locked on Windows. Other processes cannot read it, so it is after the end of any locked file."""
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
 """The errors of file systems without locks, such as some network file systems."""
 

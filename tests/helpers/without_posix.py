@@ -48,7 +48,7 @@ SIGNALS = {"SIGINT": 2, "SIGILL": 4, "SIGABRT": 6, "SIGFPE": 8, "SIGSEGV": 11, "
 
 
 def take_away() -> None:
-    """Make this process as poor as one on Windows."""
+    """Remove from this process what Windows lacks, and let calls fail that fail there."""
     for name in LIBRARIES:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)

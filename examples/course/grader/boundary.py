@@ -213,7 +213,7 @@ def open_boundary(kind: str) -> tuple[Boundary, str]:
 
 
 def require_posix() -> None:
-    """Raises UsageError on Windows, where no process can be ended together with all that it has started."""
+    """Raises UsageError on Windows, which cannot end a process together with all that it has started."""
     if not hasattr(os, "killpg"):
         raise UsageError(
             "submissions run only on Linux and macOS. On Windows grade in WSL, or run checks without marks by "
