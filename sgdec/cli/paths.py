@@ -272,7 +272,7 @@ def _as_compared(path: str) -> str:
     for folder in _with_parents(path):
         if (other := folder.swapcase()) != folder and os.path.exists(folder):
             with contextlib.suppress(OSError):
-                return path.casefold() if os.path.samefile(folder, other) else path
+                return path.lower() if os.path.samefile(folder, other) else path
             return path
     return path
 

@@ -14,7 +14,6 @@ import importlib
 import marshal
 import os
 import pkgutil
-import resource
 import runpy
 import selectors
 import shutil
@@ -36,7 +35,10 @@ LIBRARIES = ("torch", "torch._dynamo", "torch.utils.tensorboard", "matplotlib.py
              "greenlet", "pynini", "tokenizers", "transformers.generation.utils",
              "transformers.models.auto.modeling_auto", "transformers.models.auto.tokenization_auto")  # fmt: skip
 PACKAGES = ("sgdec", "sgdec_predictors", "sgdec_decoders")
-LIMITS = [getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")]
+if hasattr(os, "pidfd_open"):  # Linux
+    import resource
+
+    LIMITS = [getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")]
 CLIENT = """#!{python} -SE
 import marshal, os, resource, socket, sys
 name, words = os.path.basename(sys.argv[0]), sys.argv[1:]
@@ -60,8 +62,12 @@ sys.exit(status)
 def forked_commands(paths: str) -> Iterator[Path]:
     """A folder for the front of PATH, with the programs ``sgdec`` and ``python``. ``paths``: their PYTHONPATH.
 
-    The libraries are imported when the first command comes; commands that come meanwhile wait.
+    The libraries are imported when the first command comes; commands that come meanwhile wait. Systems other than
+    Linux get the programs of this environment, which take seconds to start.
     """
+    if not hasattr(os, "pidfd_open"):
+        yield Path(sys.executable).parent
+        return
     folder = Path(tempfile.mkdtemp(prefix="sgdec-"))
     address = str(folder / "socket")
     client = CLIENT.format(python=sys.executable, paths=paths, address=address, limits=LIMITS)
