@@ -178,7 +178,7 @@ def _checkout(folder: Path) -> str:
         return ""
     source = hashlib.sha256()
     for file in sorted(file for part in SOURCES for file in (folder / part).rglob("*.py")):
-        source.update(f"{file.relative_to(folder)}\n".encode() + file.read_bytes())
+        source.update(f"{file.relative_to(folder).as_posix()}\n".encode() + file.read_bytes())
     return f"+g{head[:DIGITS]}.{source.hexdigest()[:DIGITS]}"
 
 
@@ -187,9 +187,9 @@ def commit(folder: Path) -> str | None:
     git = folder / ".git"
     with contextlib.suppress(OSError, UnicodeDecodeError):
         if git.is_file():  # a worktree
-            git = folder / git.read_text().removeprefix("gitdir:").strip()
-        shared = git / (git / "commondir").read_text().strip() if (git / "commondir").is_file() else git
-        head = (git / "HEAD").read_text().strip()
+            git = folder / git.read_text("utf-8").removeprefix("gitdir:").strip()
+        shared = git / (git / "commondir").read_text("utf-8").strip() if (git / "commondir").is_file() else git
+        head = (git / "HEAD").read_text("utf-8").strip()
         if head.startswith("ref: "):
             head = _ref(head.removeprefix("ref: "), git, shared)
         return head if COMMIT.fullmatch(head) else None
@@ -199,6 +199,6 @@ def commit(folder: Path) -> str | None:
 def _ref(name: str, git: Path, shared: Path) -> str:
     for folder in (git, shared):
         if (folder / name).is_file():
-            return (folder / name).read_text().strip()
-    lines = (shared / "packed-refs").read_text().splitlines()
+            return (folder / name).read_text("utf-8").strip()
+    lines = (shared / "packed-refs").read_text("utf-8").splitlines()
     return next((line.split()[0] for line in lines if line.endswith(f" {name}")), "")

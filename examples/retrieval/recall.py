@@ -16,11 +16,11 @@ CUTS = (1, 10, 100)
 
 
 def main(catalogue: str, targets: str, *results: str) -> None:
-    products = {line.partition("\t")[0] for line in Path(catalogue).read_text().splitlines()}
-    wanted = Path(targets).read_text().splitlines()
+    products = {line.partition("\t")[0] for line in Path(catalogue).read_text("utf-8").splitlines()}
+    wanted = Path(targets).read_text("utf-8").splitlines()
     print("result".ljust(24), *(f"recall@{cut}".rjust(10) for cut in CUTS), "valid".rjust(8))
     for result in results:
-        lines = Path(result).read_text().splitlines()
+        lines = Path(result).read_text("utf-8").splitlines()
         lists = [[found["text"] for found in json.loads(line)["hypotheses"]] for line in lines]
         ranks = [listed.index(product) if product in listed else sys.maxsize
                  for listed, product in zip(lists, wanted, strict=True)]  # fmt: skip

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sgdec.errors import SgdecError, UsageError
+from sgdec.io.descriptors import flush
 from sgdec.io.documents import parse_json, read_document
 from sgdec.io.limits import DOCUMENT
-from sgdec.io.writing import flush
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -161,4 +161,4 @@ def read_json(file: Path) -> dict[str, Any]:
 
 def write_json(file: Path, value: Mapping[str, Any]) -> None:
     """Write a JSON object, indented."""
-    file.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    file.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8", newline="\n")

@@ -23,10 +23,11 @@ from pathlib import Path
 from typing import Any
 
 from sgdec.checkpoints.files import read_json, settle, unwritten, write_folder
+from sgdec.checkpoints.links import linked, point
 from sgdec.context import Vocabularies
 from sgdec.errors import SgdecError
+from sgdec.io.descriptors import flush
 from sgdec.io.limits import TOKENS, whole_number
-from sgdec.io.writing import flush
 from sgdec.text import sides
 from sgdec.text.two_sources import TwoSources
 from sgdec.text.vocabulary import StoredVocabulary, load_trained
@@ -145,14 +146,11 @@ def save_checkpoint(
     write_folder(final, write)
     try:
         for link in links:
-            fresh = run / f".{link}.partial"
-            fresh.unlink(missing_ok=True)
-            fresh.symlink_to(name)
-            fresh.replace(run / link)
+            point(run / link, name)
         flush(run)
     except OSError as error:
         raise unwritten(final, error) from None
-    used = {entry.resolve() for entry in run.iterdir() if entry.is_symlink()}
+    used = linked(run)
     steps = step_folders(run)
     for before in run.glob(".step-*.before"):  # left by a process that was killed while it replaced a folder
         settle(run / before.name.removeprefix(".").removesuffix(".before"))

@@ -97,7 +97,7 @@ def _explained(other: click.Command, what: str) -> Iterator[None]:
 )
 @click.option(
     "--worker-memory", type=click.FloatRange(0, min_open=True), metavar="GIB",
-    help="Kill a worker that uses more memory of its own, without mapped files.",
+    help="Kill a worker that uses more memory of its own, without mapped files (Linux only).",
 )
 @click.option(
     "--load-seconds", type=click.FloatRange(0, min_open=True), metavar="SECONDS",

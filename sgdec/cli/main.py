@@ -17,6 +17,7 @@ from typing import Any, TextIO
 import click
 from click.shell_completion import CompletionItem
 
+from sgdec.cli.streams import prepare_output
 from sgdec.errors import SgdecError, UsageError, one_line
 from sgdec.plugins.host import install_hint
 from sgdec.suggest import suggest
@@ -108,8 +109,7 @@ def main(args: Sequence[str] | None = None) -> int:
         from sgdec.cli import completion
 
         completion.register()
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="surrogateescape")  # file names are not always valid text
+    prepare_output(sys.stdout)
     with _buffered_output():
         return _run(args)
 
@@ -158,6 +158,7 @@ def _buffered_output() -> Iterator[None]:
         return
     text = unbuffered.encoding, unbuffered.errors
     sys.stdout = buffered = open(unbuffered.fileno(), "w", 1, *text, closefd=False)  # noqa: SIM115 - closed below
+    prepare_output(buffered)
     try:
         yield
     finally:

@@ -174,8 +174,9 @@ class Place:
 
     @cached_property
     def real(self) -> str:
-        """The path without links; empty for a stream."""
-        return os.path.realpath(self.path) if self.descriptor is None else ""
+        """The path without links; empty for a stream. In small letters where names that differ in case are the same
+        file."""
+        return _as_compared(os.path.realpath(self.path)) if self.descriptor is None else ""
 
     @cached_property
     def files(self) -> frozenset[Identity]:
@@ -188,12 +189,8 @@ class Place:
         """Whether this is a pattern, and ``other`` is one of its files or inside one of its folders."""
         if not patterns.is_pattern(self.path):
             return False
-        name, path = patterns.names(self.real), other.real
-        while path not in ("", os.sep):
-            if name.fullmatch(path):
-                return True
-            path = os.path.dirname(path)
-        return False
+        name = patterns.names(self.real)
+        return any(name.fullmatch(path) for path in _with_parents(other.real))
 
     def _holds(self, other: Place) -> bool:
         """Whether this is a folder, and ``other`` is inside it."""
@@ -261,6 +258,23 @@ def _without_scheme(path: Any) -> Any:
     """
     scheme, separator, rest = str(path).partition("://")
     return rest if separator and scheme in ("file", "local") else path
+
+
+def _with_parents(path: str) -> Iterator[str]:
+    """A path, then the folders that it is in, except the root."""
+    while path and path != os.path.dirname(path):
+        yield path
+        path = os.path.dirname(path)
+
+
+def _as_compared(path: str) -> str:
+    """A path in small letters if it is on a file system that ignores case, as on Windows and macOS."""
+    for folder in _with_parents(path):
+        if (other := folder.swapcase()) != folder and os.path.exists(folder):
+            with contextlib.suppress(OSError):
+                return path.lower() if os.path.samefile(folder, other) else path
+            return path
+    return path
 
 
 def _below(folder: str, path: str) -> str:

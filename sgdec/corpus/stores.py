@@ -22,13 +22,14 @@ from pathlib import Path
 from typing import Any
 
 from sgdec.errors import SgdecError, UsageError, one_line
+from sgdec.io.descriptors import AT_ONCE
 from sgdec.io.limits import DOCUMENT, Limit, read_all
 from sgdec.plugins.host import install_hint
 
 CONDITIONAL = ("memory", "s3", "s3a", "gs", "gcs")
 """The protocols of fsspec whose mode ``create`` is one conditional request."""
 _AT_FDCWD, _RENAME_NOREPLACE = -100, 1
-_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EINVAL)  # Windows: EINVAL
 
 
 class Store(ABC):
@@ -153,7 +154,7 @@ class FolderStore(Store):
 
 def without_waiting(path: str, flags: int) -> int:
     """Open a file; a pipe does not wait for a writer."""
-    return os.open(path, flags | os.O_NONBLOCK)
+    return os.open(path, flags | AT_ONCE)
 
 
 def publish(written: Path, target: Path) -> bool:
@@ -170,7 +171,13 @@ def publish(written: Path, target: Path) -> bool:
 
 
 def _rename_new(written: Path, target: Path) -> bool:
-    """Rename without replacing anything, for file systems without hard links (Linux)."""
+    """Rename without replacing anything, for file systems without hard links (Linux, Windows)."""
+    if os.name == "nt":
+        try:
+            os.rename(written, target)
+        except FileExistsError:
+            return False
+        return True
     libc = ctypes.CDLL(None, use_errno=True)
     renameat2 = getattr(libc, "renameat2", None)
     if renameat2 is None:

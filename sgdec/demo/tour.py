@@ -62,7 +62,7 @@ class TourStep(NamedTuple):
 
 def steps(directory: Path, seed: int, size: Size) -> list[TourStep]:
     """All steps, from generating the corpus to two translations of the test set and their BLEU."""
-    d = shlex.quote(str(directory))
+    d = shlex.quote(directory.as_posix())
     return [
         TourStep(
             "A corpus: number words, English and German",
@@ -115,7 +115,7 @@ def steps(directory: Path, seed: int, size: Size) -> list[TourStep]:
 
 def next_steps(directory: Path) -> list[TourStep]:
     """Three commands to try with the files of the tour."""
-    d = shlex.quote(str(directory))
+    d = shlex.quote(directory.as_posix())
     return [
         TourStep(
             "The three best candidates of sentence 5, with a proof",

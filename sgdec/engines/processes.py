@@ -20,7 +20,7 @@ from pydantic import Field
 
 from sgdec.corpus.engine import Died, Done, Event, Job, Limits, Ready, Refused, Task
 from sgdec.engines.messages import event_of
-from sgdec.errors import one_line
+from sgdec.errors import UsageError, one_line
 
 POLL = 0.25
 """Seconds between two looks at the workers."""
@@ -28,10 +28,13 @@ TAIL = 1 << 14
 """The bytes at the end of what a process has printed in which its last words are looked for."""
 ENDING = 10.0
 """Seconds that a killed process may take to end."""
-FAULTS = tuple(signal.Signals[f"SIG{name}"] for name in ("ABRT", "BUS", "FPE", "ILL", "SEGV", "SYS", "TRAP"))
-"""The signals of faults of a process itself."""
+_FAULTS = {f"SIG{name}" for name in ("ABRT", "BUS", "FPE", "ILL", "SEGV", "SYS", "TRAP")}
+FAULTS = tuple(number for number in signal.Signals if number.name in _FAULTS)
+"""The signals of faults of a process itself, those that this system has."""
 AGAIN = 60.0
 """The most seconds before a worker is started again that has died several times while it was loading."""
+OWN_GROUP = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
+"""The flag of Windows for a new process that Ctrl-C does not reach, as in a new session on POSIX."""
 Ahead = Annotated[
     int, Field(ge=0, description="tasks that wait at each worker, so that it need not wait for the starter")
 ]
@@ -51,7 +54,13 @@ class Processes:
         """``job``: its settings have the number of threads.
         ``places``: the numbers of these workers among all workers of the run, from 0.
         ``generation``: the second part of the first names of the workers.
+
+        Raises UsageError for a limit on memory where this system does not say how much a process uses.
         """
+        if limits.memory is not None and not own_memory(os.getpid()):
+            raise UsageError(
+                "--worker-memory: only Linux says how much memory a worker uses. Leave it out, or run on Linux."
+            )
         self._job, self._limits, self._ahead = job, limits, ahead
         self._said: queue.Queue[tuple[_Process, Event | None]] = queue.Queue()
         self._lock = threading.Lock()
@@ -167,12 +176,15 @@ class _Process:
             self.kill(f"finished no line in {limits.line_seconds:g} s (--line-seconds)")
 
     def kill(self, reason: str) -> None:
-        """Kill the process and its children."""
+        """Kill the process and its children; on Windows only the process."""
         self._reason = self._reason or reason
         self._killed = True
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+                if hasattr(os, "killpg"):
+                    os.killpg(self._process.pid, signal.SIGKILL)
+                else:  # Windows
+                    self._process.kill()
 
     def end(self) -> str:
         """Wait for the end of the process; the reason why it ended."""
@@ -197,7 +209,7 @@ class _Process:
                 self._process = subprocess.Popen(
                     [sys.executable, "-P", "-m", "sgdec.engines.process", self.name],  # -P: not the user's random.py
                     stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True, encoding="utf-8",
-                    env=_environment(self._job, self._place), start_new_session=True,
+                    env=_environment(self._job, self._place), start_new_session=True, creationflags=OWN_GROUP,
                 )  # fmt: skip
                 stack.pop_all()  # end() closes it
         except OSError as error:  # no memory, no disk
@@ -247,10 +259,11 @@ def died_with(tasks: Sequence[Task], loaded: bool, worker: str, reason: str, *, 
 
 
 def own_memory(pid: int) -> int:
-    """The bytes that a process holds, without mapped files, which are shared; 0 if that cannot be known."""
+    """The bytes that a process holds, without mapped files, which are shared; 0 if that cannot be known (only Linux
+    says it)."""
     kinds: dict[str, int] = {}
     try:
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        for line in Path(f"/proc/{pid}/status").read_text("utf-8").splitlines():
             name, _, value = line.partition(":")
             if name in ("RssAnon", "RssShmem"):
                 kinds[name] = int(value.split()[0]) << 10

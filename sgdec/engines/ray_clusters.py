@@ -152,7 +152,15 @@ def _started(ray: Any, cpus: int, gpus: float) -> ExitStack:
 
 @contextmanager
 def _session_folder() -> Iterator[str]:
-    """A folder that is removed at the end, or by a process that outlives this one, if this one is killed."""
+    """A folder that is removed at the end, or by a process that outlives this one, if this one is killed.
+
+    Raises UsageError without a POSIX shell.
+    """
+    if shutil.which("sh") is None:
+        raise UsageError(
+            "the engine ray starts a cluster only where there is a POSIX shell (sh). Give the --ray.address of a "
+            "cluster, or --engine local."
+        )
     folder = tempfile.mkdtemp(prefix="sgdec-ray-")
     with subprocess.Popen(
         ["sh", "-c", REMOVER, folder], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True
@@ -221,8 +229,8 @@ def _status(address: str, **environment: str) -> str:
     command = STATUS if address == "auto" else (*STATUS, "--address", address)
     try:
         done = subprocess.run(
-            command, env={**os.environ, **environment}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-            errors="replace", timeout=IMPORT + ANSWER,
+            command, env={**os.environ, **environment}, stdin=subprocess.DEVNULL, capture_output=True,
+            encoding="utf-8", errors="replace", timeout=IMPORT + ANSWER,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise _unanswered(address, "no Ray cluster answers there") from None

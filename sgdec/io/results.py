@@ -82,11 +82,11 @@ def open_rows(
         raise UsageError("--resume continues a run whose output is a file. Give --output FILE of that run.")
     if output is None:
         if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(encoding="utf-8")
+            sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace", newline="\n")
         yield UnfinishedRows(sys.stdout)
         return
     try:
-        with io.TextIOWrapper(open_stream(output), encoding="utf-8") as stream:
+        with io.TextIOWrapper(open_stream(output), "utf-8", "backslashreplace", newline="\n") as stream:
             yield UnfinishedRows(stream)
     except OSError as error:
         raise SgdecError(f"--output {output}: {error.strerror or error}.") from None

@@ -26,7 +26,8 @@ from typing import Any, Protocol
 
 from sgdec.errors import SgdecError, UsageError
 from sgdec.io import patterns
-from sgdec.io.writing import claim, permissions, put_in_place, reason, refuse_unwritable, restrict
+from sgdec.io.descriptors import let_move
+from sgdec.io.writing import claim, open_own, permissions, put_in_place, reason, refuse_unwritable, restrict
 
 log = logging.getLogger(__name__)
 
@@ -86,14 +87,15 @@ class UnfinishedRows:
 class NotedRows(UnfinishedRows):
     """The rows of an output that a later run can resume."""
 
-    def __init__(self, output: str, about: Mapping[str, Any], notes: int) -> None:
-        """``notes``: the file descriptor of the notes, already locked."""
+    def __init__(self, output: str, about: Mapping[str, Any], notes: io.FileIO) -> None:
+        """``notes``: the file of the notes, already locked."""
         super().__init__(io.StringIO())
         self.output, self.about = output, about
         pattern = patterns.is_pattern(output)
         self.target = "" if pattern else os.path.realpath(output)
         self.partial = "" if pattern else beside(output)[0]
-        self._notes, self._rows = notes, -1
+        self._notes = notes
+        self._rows: io.FileIO | None = None
         self._begun = False
         self._last = Note(0)
         self._size = self._crc = 0
@@ -133,6 +135,7 @@ class NotedRows(UnfinishedRows):
     def flush(self) -> None:
         data = "".join(self._waiting).encode("utf-8", "backslashreplace")
         self._waiting = []
+        assert self._rows is not None, "begin comes first"
         _write_all(self._rows, data)
         self._size += len(data)
         self._crc = zlib.crc32(data, self._crc)
@@ -153,34 +156,35 @@ class NotedRows(UnfinishedRows):
 
     def end(self, *, complete: bool) -> None:
         """Rename complete rows to the output; keep incomplete rows, if there are any, for a later run."""
-        if complete and self._begun and self.partial:
+        if complete and self._begun and self._rows is not None:
             self.flush()
             put_in_place(self._rows, self.partial, self.target)
-        if self._rows >= 0:
-            os.close(self._rows)
-            self._rows = -1
+        if self._rows is not None:
+            self._rows.close()
         if self._begun and not complete and not self._last.sentence and self.partial:
             with contextlib.suppress(OSError):
                 os.unlink(self.partial)
-        nothing_noted = not os.fstat(self._notes).st_size or (self._begun and not self._last.sentence)
-        if complete or nothing_noted:
+        if complete or self._notes.closed or self._nothing_noted():
+            let_move(self._notes)
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(beside(self.output)[-1])
+
+    def _nothing_noted(self) -> bool:
+        return not os.fstat(self._notes.fileno()).st_size or (self._begun and not self._last.sentence)
 
     def _start(self) -> None:
         self._begun = True
         if self.partial:  # first: rows without notes belong to no run, notes without rows are empty
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self.partial)
-            self._rows = os.open(self.partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, permissions(self.target))
-        os.ftruncate(self._notes, 0)
-        os.lseek(self._notes, 0, os.SEEK_SET)
+            self._rows = open_own(self.partial, os.O_CREAT | os.O_EXCL, permissions(self.target))
+        _cut(self._notes, 0)
         _write_all(self._notes, (json.dumps(self.about) + "\n").encode())
 
     def _go_on(self, header: Mapping[str, Any], notes: list[Note]) -> None:
         _refuse_other(header, self.about, self.output)
         if self.partial:
-            self._rows = os.open(self.partial, os.O_RDWR | os.O_NOFOLLOW)
+            self._rows = open_own(self.partial)
             restrict(self._rows, permissions(self.target))
             notes = _written(self._rows, notes)
             if not notes:
@@ -191,12 +195,9 @@ class NotedRows(UnfinishedRows):
         self._size, self._crc = self._last.end, self._last.crc
         self.done, self.noted = self._last.sentence, len(notes)
         self.failed = sum(note.failed for note in notes)
-        if self.partial:
-            os.ftruncate(self._rows, self._size)
-            os.lseek(self._rows, self._size, os.SEEK_SET)
-        length = _length_of(self._notes, len(notes))
-        os.ftruncate(self._notes, length)
-        os.lseek(self._notes, length, os.SEEK_SET)
+        if self._rows is not None:
+            _cut(self._rows, self._size)
+        _cut(self._notes, _length_of(self._notes, len(notes)))
         self._begun = True
 
 
@@ -258,12 +259,12 @@ def open_noted(
     finally:
         if not complete:
             rows.end(complete=False)
-        os.close(notes)
+        notes.close()
 
 
-def _read(descriptor: int) -> tuple[dict[str, Any] | None, list[Note]]:
+def _read(file: io.FileIO) -> tuple[dict[str, Any] | None, list[Note]]:
     """The run's settings and its notes, up to the first that is cut short or damaged."""
-    first, *rest = _content(descriptor).split(b"\n")[:-1] or [b""]
+    first, *rest = _content(file).split(b"\n")[:-1] or [b""]
     header, notes = _header(first), [Note(0)]
     for line in rest if header else []:
         try:
@@ -294,20 +295,25 @@ def _object(line: bytes) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def _length_of(descriptor: int, notes: int) -> int:
+def _length_of(file: io.FileIO, notes: int) -> int:
     """The number of bytes of the first line and the first ``notes`` notes."""
-    return sum(len(line) + 1 for line in _content(descriptor).split(b"\n")[: 1 + notes])
+    return sum(len(line) + 1 for line in _content(file).split(b"\n")[: 1 + notes])
 
 
-def _content(descriptor: int) -> bytes:
-    with open(descriptor, "rb", closefd=False) as file:
-        file.seek(0)
-        return file.read()
+def _content(file: io.FileIO) -> bytes:
+    file.seek(0)
+    return file.readall()
 
 
-def _written(descriptor: int, notes: list[Note]) -> list[Note]:
+def _cut(file: io.FileIO, length: int) -> None:
+    """Shorten a file to this length, where writing continues."""
+    os.ftruncate(file.fileno(), length)
+    file.seek(length)
+
+
+def _written(raw: io.FileIO, notes: list[Note]) -> list[Note]:
     """The notes whose rows are unchanged in the file. After a system crash some rows can be missing."""
-    crc, size = 0, os.fstat(descriptor).st_size
+    crc, size = 0, os.fstat(raw.fileno()).st_size
 
     def agrees(note: Note, before: int) -> bool:
         nonlocal crc
@@ -317,7 +323,7 @@ def _written(descriptor: int, notes: list[Note]) -> list[Note]:
         crc = zlib.crc32(rows, crc)
         return crc == note.crc
 
-    with open(descriptor, "rb", closefd=False) as file:
+    with open(raw.fileno(), "rb", closefd=False) as file:
         file.seek(0)
         ends = [0, *(note.end for note in notes)]
         return [note for note, _ in takewhile(lambda pair: agrees(*pair), zip(notes, ends, strict=False))]
@@ -343,6 +349,6 @@ def _refuse_other(before: Mapping[str, Any], now: Mapping[str, Any], output: str
         )
 
 
-def _write_all(descriptor: int, data: bytes) -> None:
+def _write_all(file: io.FileIO, data: bytes) -> None:
     while data:
-        data = data[os.write(descriptor, data) :]
+        data = data[os.write(file.fileno(), data) :]

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
+import io
 import os
 import re
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import BinaryIO, NoReturn
+from typing import IO, BinaryIO, NoReturn
 
 from sgdec.errors import SgdecError
+from sgdec.io.descriptors import OWN, flush, let_move, lock
 
 DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/fd/([0-9]+)")
 STANDARD = {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}
@@ -90,40 +91,46 @@ def open_stream(path: str | Path) -> BinaryIO:
     return open(path, "wb") if descriptor is None else os.fdopen(os.dup(descriptor), "wb")
 
 
-def claim(path: str | Path, mode: int = 0o666, *, new: bool = False) -> int | None:
-    """A descriptor of a file, locked for this process and created if necessary; None if another process has locked
+def claim(path: str | Path, mode: int = 0o666, *, new: bool = False) -> io.FileIO | None:
+    """A file without a buffer, locked for this process and created if necessary; None if another process has locked
     it.
 
     ``mode``: the permissions of a file that is created, less the umask. With ``new`` an existing file is removed and
-    never written: another process may have it open. The lock ends when the descriptor is closed or the process ends.
+    never written: another process may have it open. The lock ends when the file is closed or the process ends.
     Raises OSError, also if there is something else than a regular file.
     """
     while True:
-        descriptor, created = _open(path, mode)
+        file, created = _open(path, mode)
         try:
-            if not lock(descriptor):
-                os.close(descriptor)
+            if not lock(file.fileno()):
+                file.close()
                 return None
             with contextlib.suppress(FileNotFoundError):
-                if os.path.samestat(os.stat(path), os.fstat(descriptor)):
+                if os.path.samestat(os.stat(path), os.fstat(file.fileno())):
                     if created or not new:
-                        return descriptor
+                        return file
+                    let_move(file)
                     os.unlink(path)
         except BaseException:
-            os.close(descriptor)
+            file.close()
             raise
-        os.close(descriptor)  # it was removed, or between open and lock its owner renamed it: try again
+        file.close()  # it was removed, or between open and lock its owner renamed it: try again
 
 
-def _open(path: str | Path, mode: int) -> tuple[int, bool]:
-    """A descriptor of a file, and whether this has created it."""
+def _open(path: str | Path, mode: int) -> tuple[io.FileIO, bool]:
+    """A file, and whether this has created it."""
     while True:
         with contextlib.suppress(FileExistsError):
-            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode), True
+            return open_own(path, os.O_CREAT | os.O_EXCL, mode), True
         with contextlib.suppress(FileNotFoundError):  # it was removed meanwhile
             if not stat.S_ISREG(os.lstat(path).st_mode):
                 raise OSError(errno.EEXIST, "not a regular file", str(path))
-            return os.open(path, os.O_RDWR | os.O_NOFOLLOW), False
+            return open_own(path), False
+
+
+def open_own(path: str | Path, flags: int = 0, mode: int = 0o666) -> io.FileIO:
+    """Open a file, no link, for reading and writing without a buffer. ``flags`` and ``mode``: those of `os.open`."""
+    return os.fdopen(os.open(path, os.O_RDWR | OWN | flags, mode), "r+b", buffering=0)
 
 
 def permissions(target: str) -> int:
@@ -134,34 +141,22 @@ def permissions(target: str) -> int:
         return 0o666
 
 
-def lock(descriptor: int) -> bool:
-    """Lock a file for this process; false if another process has locked it.
-
-    On a file system without locks the result is always true.
-    """
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP):
-            raise
-    return True
-
-
-def restrict(descriptor: int, mode: int) -> None:
+def restrict(file: IO[bytes], mode: int) -> None:
     """Take away the permissions of an open file that ``mode`` does not have. Raises OSError."""
-    now = stat.S_IMODE(os.fstat(descriptor).st_mode)
+    now = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
     if now & ~mode:
-        os.fchmod(descriptor, now & mode)
+        os.fchmod(file.fileno(), now & mode)
 
 
-def put_in_place(descriptor: int, partial: str, target: str, *, durable: bool = True) -> None:
+def put_in_place(file: IO[bytes], partial: str, target: str, *, durable: bool = True) -> None:
     """Flush a complete file to the disk, then rename it to ``target`` with the mode of the previous file."""
     with contextlib.suppress(FileNotFoundError):
-        os.fchmod(descriptor, stat.S_IMODE(os.stat(target).st_mode))
+        mode = stat.S_IMODE(os.stat(target).st_mode)
+        if mode != stat.S_IMODE(os.fstat(file.fileno()).st_mode):
+            os.fchmod(file.fileno(), mode)
     if durable:
-        os.fsync(descriptor)
+        os.fsync(file.fileno())
+    let_move(file)
     os.replace(partial, target)
     if durable:
         flush(Path(target).parent)
@@ -176,31 +171,22 @@ def refuse_unwritable(target: str) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), target)
 
 
-def flush(*paths: Path) -> None:
-    """Flush files, and the names in folders, to the disk."""
-    for path in paths:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
 @contextmanager
 def _beside(target: str, durable: bool) -> Iterator[BinaryIO]:
     refuse_unwritable(target)
     folder, name = os.path.split(target)
     partial = os.path.join(folder, f".{name}.partial")
-    descriptor = claim(partial, permissions(target), new=True)
-    if descriptor is None:
+    claimed = claim(partial, permissions(target), new=True)
+    if claimed is None:
         _busy(target)
-    file = os.fdopen(descriptor, "wb")
+    file = io.BufferedWriter(claimed)
     try:
         yield file
         file.flush()
-        put_in_place(descriptor, partial, target, durable=durable)
+        put_in_place(file, partial, target, durable=durable)
     except BaseException:
         with contextlib.suppress(OSError):
+            let_move(file)
             os.unlink(partial)
         raise
     finally:

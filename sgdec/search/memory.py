@@ -49,14 +49,14 @@ def require_room(rows: int, row_bytes: int, what: str, unit: str) -> None:
 def available() -> int | None:
     """The bytes that can still be allocated, swap space included; None if the system does not say."""
     try:
-        sizes = {name: int(size.split()[0]) << 10 for name, size in _pairs(MEMORY.read_text(), ":")}
+        sizes = {name: int(size.split()[0]) << 10 for name, size in _pairs(MEMORY.read_text("utf-8"), ":")}
         swap = sizes.get("SwapFree", 0)
         room = sizes["MemAvailable"] + swap
     except (OSError, ValueError, LookupError):
         return None
     try:
-        most, used = (int((GROUP / name).read_text()) for name in ("memory.max", "memory.current"))
-        parts = {name: int(size) for name, size in _pairs((GROUP / "memory.stat").read_text(), " ")}
+        most, used = (int((GROUP / name).read_text("utf-8")) for name in ("memory.max", "memory.current"))
+        parts = {name: int(size) for name, size in _pairs((GROUP / "memory.stat").read_text("utf-8"), " ")}
         cache = parts.get("active_file", 0) + parts.get("inactive_file", 0)
         return min(room, max(0, most - used + cache) + swap)
     except (OSError, ValueError):  # no group, or one without a limit: "max"

@@ -200,9 +200,10 @@ def leave(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
         def last(rows: NotedRows, sentence: int, *, failed: bool = False) -> None:
             note(rows, sentence, failed=failed)
             if sentence == sentences:
-                os.write(rows._rows, b"half a r")
-                os.write(rows._notes, b"half a n")
-                os.close(rows._rows)
+                assert rows._rows is not None
+                os.write(rows._rows.fileno(), b"half a r")
+                os.write(rows._notes.fileno(), b"half a n")
+                rows._rows.close()
                 raise Death
 
         with monkeypatch.context() as patch, pytest.raises(Death):

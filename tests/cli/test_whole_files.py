@@ -123,9 +123,9 @@ def test_a_claim_survives_its_file_being_renamed_meanwhile() -> None:
     assert first is not None and claim("x.partial") is None
     os.replace("x.partial", "x")
     second = claim("x.partial")
-    assert second is not None and os.fstat(first).st_ino != os.fstat(second).st_ino
-    os.close(first)
-    os.close(second)
+    assert second is not None and os.fstat(first.fileno()).st_ino != os.fstat(second.fileno()).st_ino
+    first.close()
+    second.close()
 
 
 @pytest.mark.parametrize("path", ["none/x", "folder", "file/x"])

@@ -133,8 +133,8 @@ class FakeEngine(Engine):
         if fault == "disk full":
             return [Refused(worker, "in the folder: No space left on device.")]
         if fault == "machine dies":
-            died = [task, *self.tasks[: self._workers - 1]]
-            self.tasks = self.tasks[self._workers - 1 :]
+            others, self.tasks = self.tasks[: self._workers - 1], self.tasks[self._workers - 1 :]
+            died = [task, *others, *[None] * (self._workers - 1 - len(others))]  # those without a task, too
             return [Died(f"{n}.{self._born}@{self._name}", each, KILLED, outside=True) for n, each in enumerate(died)]
         if fault == "other run":
             world.plant_other_run(task)

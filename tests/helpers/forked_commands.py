@@ -1,8 +1,9 @@
 """``sgdec`` and ``python`` for scripts, without the seconds that importing torch takes at each start.
 
-One process imports large libraries, but nothing of sgdec, and forks for each command of all workers of xdist. The
-command then imports sgdec and runs as in a new process: with its own arguments, folder, environment, limits and
-standard streams. ``python`` with an option other than ``-c`` and ``-m``, or with another PYTHONPATH, is started anew.
+One process imports large libraries and all modules of sgdec, and forks for each command of all workers of xdist. The
+command then runs as in a new process: with its own arguments, folder, environment, limits and standard streams. What
+a new process imports has tests of its own, in new processes. ``python`` with an option other than ``-c`` and ``-m``,
+or with another PYTHONPATH, is a new process.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import gc
 import importlib
 import marshal
 import os
-import resource
+import pkgutil
 import runpy
 import selectors
 import shutil
@@ -33,7 +34,11 @@ LIBRARIES = ("torch", "torch._dynamo", "torch.utils.tensorboard", "matplotlib.py
              "click.shell_completion", "safetensors.torch", "sacrebleu.tokenizers.tokenizer_13a", "sentencepiece",
              "greenlet", "pynini", "tokenizers", "transformers.generation.utils",
              "transformers.models.auto.modeling_auto", "transformers.models.auto.tokenization_auto")  # fmt: skip
-LIMITS = [getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")]
+PACKAGES = ("sgdec", "sgdec_predictors", "sgdec_decoders")
+if hasattr(os, "pidfd_open"):  # Linux
+    import resource
+
+    LIMITS = [getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")]
 CLIENT = """#!{python} -SE
 import marshal, os, resource, socket, sys
 name, words = os.path.basename(sys.argv[0]), sys.argv[1:]
@@ -57,8 +62,12 @@ sys.exit(status)
 def forked_commands(paths: str) -> Iterator[Path]:
     """A folder for the front of PATH, with the programs ``sgdec`` and ``python``. ``paths``: their PYTHONPATH.
 
-    The libraries are imported when the first command comes; commands that come meanwhile wait.
+    The libraries are imported when the first command comes; commands that come meanwhile wait. Systems other than
+    Linux get the programs of this environment, which take seconds to start.
     """
+    if not hasattr(os, "pidfd_open"):
+        yield Path(sys.executable).parent
+        return
     folder = Path(tempfile.mkdtemp(prefix="sgdec-"))
     address = str(folder / "socket")
     client = CLIENT.format(python=sys.executable, paths=paths, address=address, limits=LIMITS)
@@ -87,7 +96,7 @@ def serve(listening: socket.socket) -> None:
     with listening, selectors.DefaultSelector() as selector:
         selector.register(listening, selectors.EVENT_READ)
         selector.select()
-        for library in LIBRARIES:
+        for library in (*LIBRARIES, *_modules()):
             with suppress(ImportError):
                 importlib.import_module(library)
         gc.collect()
@@ -105,6 +114,14 @@ def serve(listening: socket.socket) -> None:
                     selector.unregister(key.fd)
                     os.close(key.fd)
                     _report(*key.data)
+
+
+def _modules() -> Iterator[str]:
+    """The names of all modules of sgdec."""
+    for package in PACKAGES:
+        path = importlib.import_module(package).__path__
+        names = (module.name for module in pkgutil.walk_packages(path, f"{package}."))
+        yield from (name for name in names if not name.endswith("__main__"))
 
 
 def _close(selector: selectors.BaseSelector) -> None:

@@ -141,7 +141,6 @@ ALIKE = [
     "python -c 'import sys; sys.exit(\"words\")'",
     "python -c 'import os; os.kill(os.getpid(), 15)'",
     "python -c 'import atexit; atexit.register(print, 2); print(1, end=\"\")'",
-    "python -c 'import sgdec, sys; print([name for name in sys.modules if name.startswith(str(sgdec.__name__))])'",
     "(ulimit -n 77; python -c 'import resource; print(resource.getrlimit(resource.RLIMIT_NOFILE))')",
     "PYTHONPATH= python -c 'import sys; print(sys.path)'",
     "python -m json.tool <<< '[1]' | cat",

@@ -5,7 +5,7 @@
 - `NoBoundary`: a plain process, which protects from mistakes. There are no marks.
 
 Both boundaries have limits on memory, processes, files and time, and a filter of system calls without network. All
-processes of a submission end together.
+processes of a submission end together. Windows cannot do that, so no submission runs there.
 """
 
 from __future__ import annotations
@@ -193,8 +193,9 @@ KINDS: dict[str, type[Boundary]] = {"user": OtherUser, "bubblewrap": Bubblewrap,
 def open_boundary(kind: str) -> tuple[Boundary, str]:
     """A boundary of this kind, and why there is none if it is `NoBoundary`. ``auto``: the strongest that works here.
 
-    Raises UsageError if the kind that was asked for does not work here.
+    Raises UsageError if the kind that was asked for does not work here, or this is Windows.
     """
+    require_posix()
     if kind == "none":
         return NoBoundary(), "asked for by --boundary none"
     if kind != "auto":
@@ -209,6 +210,15 @@ def open_boundary(kind: str) -> tuple[Boundary, str]:
         except SgdecError as error:
             reasons.append(str(error))
     return NoBoundary(), "; ".join(reasons)
+
+
+def require_posix() -> None:
+    """Raises UsageError on Windows, which cannot end a process together with all that it has started."""
+    if not hasattr(os, "killpg"):
+        raise UsageError(
+            "submissions run only on Linux and macOS. On Windows grade in WSL, or run checks without marks by "
+            "grade.py --debug TEXT."
+        )
 
 
 def _require_filter() -> None:

@@ -113,7 +113,7 @@ def _dependencies(name: str, seen: set[str] | None = None) -> Iterator[tuple[Pat
 def _libraries(executable: Path, extensions: list[Path]) -> set[Path]:
     """The shared libraries that these files load, with the loader itself, which lists them (man 8 ld.so)."""
     environment = {"LD_TRACE_LOADED_OBJECTS": "1", "LD_PRELOAD": ":".join(map(str, extensions))}
-    found = subprocess.run([executable], env=environment, capture_output=True, text=True, check=False)
+    found = subprocess.run([executable], env=environment, capture_output=True, encoding="utf-8", check=False)
     paths = {Path(path) for path in _LIBRARY.findall(found.stdout)}
     if not paths:
         raise SgdecError(f"{executable}: the loader of this system does not say which libraries it needs.")

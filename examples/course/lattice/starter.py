@@ -79,7 +79,7 @@ def read_lattice(path: Path) -> Lattice:
     arcs: dict[int, dict[int, tuple[float, int]]] = {}
     final: dict[int, float] = {}
     try:
-        lines = path.read_text().splitlines()
+        lines = path.read_text("utf-8").splitlines()
     except OSError as error:
         raise SgdecError(f"mylattice: {path}: {error.strerror}. Give --mylattice.path.") from None
     for number, line in enumerate(lines, start=1):

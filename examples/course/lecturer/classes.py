@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from grader.assignment import COURSE, Assignment, load_assignment
-from grader.boundary import KINDS, open_boundary
+from grader.boundary import KINDS, open_boundary, require_posix
 
 from sgdec.errors import UsageError, one_line
 
@@ -82,7 +82,9 @@ class Grading:
     """The reason for no marks; empty if there are marks."""
 
     def __post_init__(self) -> None:
-        """Raises UsageError for an unknown assignment, if the boundary does not work, and for root without one."""
+        """Raises UsageError for an unknown assignment, if the boundary does not work, for root without one, and on
+        Windows."""
+        require_posix()
         self.assignment = load_assignment(self.name)
         if self.boundary == "none" and os.geteuid() == 0:
             raise UsageError(
@@ -138,9 +140,9 @@ class Grading:
             _end_all(place)
         if late:
             return None, "", f"the grader had not ended after {self.total + EXTRA:g} seconds"
-        said = (place / "err").read_text(errors="replace").strip().splitlines()
+        said = (place / "err").read_text("utf-8", errors="replace").strip().splitlines()
         try:
-            record = json.loads((place / "record.json").read_text())
+            record = json.loads((place / "record.json").read_text("utf-8"))
             points = [float(check["points"]) for check in record["checks"]]
         except (OSError, ValueError, KeyError, TypeError):
             return None, "", " ".join([f"the grader ended with status {process.returncode}.", *said[-1:]])
@@ -149,7 +151,7 @@ class Grading:
         if self.unprotected:
             record["unprotected"] = record["unprotected"] or self.unprotected
         reason = record["unprotected"] or record["lost"] or ""
-        return record, (place / "out").read_text(errors="replace"), reason
+        return record, (place / "out").read_text("utf-8", errors="replace"), reason
 
 
 def find_submissions(folder: Path) -> list[Submission]:

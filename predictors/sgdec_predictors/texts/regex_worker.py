@@ -21,6 +21,7 @@ need no NumPy here, whose import takes as long as their compilation.
 import json
 import sys
 from array import array
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
@@ -33,14 +34,18 @@ LOOKS = "it has an anchor or a word boundary"
 
 
 def limit(seconds: int, memory: int) -> None:
-    """End this process when it has used so much processor time; refuse it more memory than this."""
+    """End this process when it has used so much processor time; refuse it more memory than this.
+
+    Windows has neither limit, and macOS none on memory. The parent waits only for some time.
+    """
     try:
         import resource
-    except ImportError:  # Windows; the parent waits only so long
+    except ImportError:  # Windows
         return
     for kind, most in ((resource.RLIMIT_CPU, seconds), (resource.RLIMIT_AS, memory)):
         hard = resource.getrlimit(kind)[1]
-        resource.setrlimit(kind, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+        with suppress(ValueError):  # macOS refuses limits on memory
+            resource.setrlimit(kind, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
 
 
 def check(pattern: str) -> None:

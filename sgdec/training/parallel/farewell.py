@@ -23,9 +23,10 @@ def farewell(last_word: Callable[[], BaseException]) -> Iterator[None]:
     """In the block, and after an error in it, SIGTERM makes this process print the error ``last_word()`` and end.
 
     If ``last_word`` returns `SystemExit`, nothing is printed: another thread or process reports the error. Works only
-    in the main thread, because only that may handle signals; in other threads it does nothing.
+    in the main thread, because only that may handle signals; in other threads it does nothing. Nor on Windows, whose
+    processes receive no SIGTERM from others.
     """
-    if threading.current_thread() is not threading.main_thread():
+    if os.name == "nt" or threading.current_thread() is not threading.main_thread():
         yield
         return
     ear, mouth = os.pipe()

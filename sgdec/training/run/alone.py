@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import socket
 from collections.abc import Callable, Iterator
@@ -13,10 +12,9 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from sgdec.errors import SgdecError
+from sgdec.io.descriptors import NO_LOCKS
 
 LOCK, TEXT_LOCK = ".lock", ".text.lock"
-NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
-"""The errors of file systems without locks, such as some network file systems."""
 
 
 @contextmanager
@@ -88,14 +86,15 @@ def _lock(run: Path, name: str) -> FileLock:
 
 
 def _release(lock: FileLock) -> None:
-    """Removes the file before the lock: a waiting process notices that, and locks a new file."""
+    """Removes the file before the lock: a waiting process notices that, and locks a new file. Windows keeps the file,
+    because it is open."""
     with contextlib.suppress(OSError):
         os.unlink(lock.lock_file)
     lock.release()
 
 
 def _holder(file: Path) -> str:
-    with contextlib.suppress(OSError), open(file, errors="replace") as signed:
+    with contextlib.suppress(OSError), open(file, encoding="utf-8", errors="replace") as signed:
         return signed.read(200) or "another process"
     return "another process"
 

@@ -40,7 +40,7 @@ class TrainingReport:
         """Write one row to all logs."""
         self.rows.append(row)
         try:
-            with open(self.run / METRICS, "a", encoding="utf-8") as file:
+            with open(self.run / METRICS, "a", encoding="utf-8", newline="\n") as file:
                 file.write(_line(row))
             for name, value in row.items():
                 if name != "step":

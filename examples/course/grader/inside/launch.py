@@ -11,7 +11,6 @@ import errno
 import json
 import os
 import platform
-import resource
 import signal
 import struct
 import sys
@@ -43,6 +42,8 @@ _X32 = 0x40000000
 
 def main(given: str) -> None:
     """Never returns."""
+    import resource  # here, because Windows has none, and there too a grader reads MACHINES
+
     asked: dict[str, Any] = json.loads(given)
     libc = ctypes.CDLL(None, use_errno=True)
     for name, value in asked["limits"].items():
