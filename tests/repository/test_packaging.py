@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
 
 from sgdec.io.lattice import read_lattice
 from tests.helpers.environments import Environment
@@ -67,6 +68,26 @@ def test_entry_points_name_modules_of_the_wheel(wheel: Path) -> None:
     declared.read_string(metadata(wheel, "entry_points.txt"))
     modules = {module.replace(".", "/") + ".py" for module in declared["sgdec"].values()}
     assert len(modules) > 30 and modules <= contents(wheel)
+
+
+@pytest.mark.parametrize(
+    ("system", "machine"), [("linux", "x86_64"), ("linux", "aarch64"), ("darwin", "arm64"), ("win32", "AMD64")]
+)
+def test_all_extras_together_need_no_compiler(wheel: Path, system: str, machine: str) -> None:
+    """kenlm has wheels for no system, pynini for one."""
+    lines = metadata(wheel, "METADATA").splitlines()
+    declared = [Requirement(line.partition(": ")[2]) for line in lines if line.startswith("Requires-Dist: ")]
+    extras, waiting, names = set[str](), ["all"], set[str]()
+    while waiting:
+        extra = waiting.pop()
+        extras.add(extra)
+        place = {"extra": extra, "sys_platform": system, "platform_machine": machine}
+        for one in declared:
+            if one.marker is not None and one.marker.evaluate(place):
+                names.add(one.name)
+                waiting += one.extras - extras
+    assert {"torch", "ray", "fsspec"} <= names and "kenlm" not in names
+    assert ("pynini" in names) == ((system, machine) == ("linux", "x86_64"))
 
 
 @pytest.mark.slow
