@@ -1,6 +1,5 @@
 # sgdec with all extras, for the CPU: docker build -t sgdec . && docker run --rm -v "$PWD:/work" sgdec decode --help
 FROM python:3.11-slim
-RUN apt-get update && apt-get install --yes --no-install-recommends build-essential cmake && rm -rf /var/lib/apt/lists/*
 COPY . /opt/sgdec
 # An index with builds of PyTorch for the CPU alone makes the image several gigabytes smaller:
 # docker build --build-arg TORCH_INDEX_URL=... -t sgdec .

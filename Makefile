@@ -66,13 +66,20 @@ public-names: install
 
 install: $(INSTALLED)
 
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
 # Runs again whenever the dependencies, their pinned versions or the entry points change. The egg-info of an older build
 # system is removed, because it would be read before the installed metadata. Of g2p-en only the weights and a
-# list of words are used, so what it depends on is left out.
+# list of words are used, so what it depends on is left out. kenlm comes last, because it has to be compiled, which
+# sgdec can do without.
 $(INSTALLED): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[all,test,docs]"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps g2p-en==2.1.0
+	$(PIP_INSTALL) -c constraints.txt -e ".[all,test,docs]"
+	$(PIP_INSTALL) --no-deps g2p-en==2.1.0
+	@$(PIP_INSTALL) -c constraints.txt kenlm >/dev/null 2>&1 || echo "kenlm was not installed, which needs a C++ compiler" \
+		"and cmake. sgdec does without; tests that compare with it are skipped."
+	@$(BIN)/python -c "import pynini" 2>/dev/null || echo "pynini was not installed, which has no wheel for this system." \
+		"sgdec does without; tests that compare with it are skipped."
 	rm -rf sgdec.egg-info
 	touch $@
 

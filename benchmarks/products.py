@@ -16,18 +16,18 @@ import os
 import random
 import tempfile
 import time
+from math import inf
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import pynini
-import pywrapfst
 from sgdec_decoders.astar import AStarDecoder
 from sgdec_predictors.fst import FstPredictor
 from sgdec_predictors.ngram import NGram
 
 from sgdec.estimation.kneser_ney import estimate, join
 from sgdec.io.arpa import write_arpa
+from sgdec.io.openfst_writing import State, write_openfst
 from sgdec.protocol import Source
 from sgdec.search.constellation import Constellation
 from sgdec.search.scheduler import Scheduler
@@ -76,14 +76,11 @@ def write_inputs(folder: Path, sentences: int, width: int) -> None:
     text = []
     for number in range(1, sentences + 1):
         columns = [rng.sample(range(3, 3 + WORDS), width) for _ in range(COLUMNS)]
-        lattice = pynini.Fst()
-        lattice.add_states(COLUMNS + 1)
-        lattice.set_start(0)
-        lattice.set_final(COLUMNS)
-        for place, words in enumerate(columns):
-            for word in words:
-                lattice.add_arc(place, pywrapfst.Arc(word, word, rng.uniform(0, 0.05), place + 1))
-        lattice.write(str(folder / f"{number}.fst"))
+        lattice: list[State] = [
+            (inf, [(word, word, rng.uniform(0, 0.05), place + 1) for word in words])
+            for place, words in enumerate(columns)
+        ]
+        write_openfst(folder / f"{number}.fst", [*lattice, (0.0, [])])
         text += [list(map(rng.choice, columns)) for _ in range(PATHS)]
     names = ["<unk>", "<s>", "</s>", *map(str, range(3, 3 + WORDS))]
     write_arpa(folder / "lm.arpa", estimate(join(text), names, order=3, fallback=True).model)

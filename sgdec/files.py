@@ -12,6 +12,7 @@ from sgdec.io.nbest import SEPARATOR, NbestEntry, parse_entry, parse_id
 from sgdec.io.ngrams import Ngram, read_ngrams
 from sgdec.io.nplm import Activation, NplmFile, read_nplm
 from sgdec.io.openfst import SYMBOLS_MAGIC, LatticeError
+from sgdec.io.openfst_writing import write_openfst
 from sgdec.io.symbols import misnumbered
 from sgdec.io.transducer import EPSILON, OTHERWISE, UNK_LABEL, Transducer, read_transducer
 from sgdec.io.trie import Trie, build_trie, fingerprint_of, is_trie, open_trie
@@ -63,5 +64,6 @@ __all__ = [
     "real_number",
     "require_ends",
     "whole_number",
+    "write_openfst",
     "write_whole",
 ]

@@ -19,7 +19,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import pynini
+from sgdec.plugins.host import install_hint
+
+try:
+    import pynini
+except ModuleNotFoundError as error:
+    sys.exit(f"{error.msg}{install_hint('pynini')}.")
 
 SENTENCES, STATES, WORDS = int(os.environ.get("SENTENCES", 60)), int(os.environ.get("STATES", 40)), range(3, 103)
 

@@ -36,9 +36,11 @@ NO_ROW = SparseRow([], [])
 class FstPredictor(BatchPredictor):
     """Scores along the paths of one lattice per sentence; all tokens without an arc are forbidden.
 
-    >>> import pynini, tempfile
+    >>> import tempfile
+    >>> from math import inf
+    >>> from sgdec.files import write_openfst
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     pynini.accep("[1][7][2]", weight=0.5).write(f"{folder}/1.fst")
+    ...     write_openfst(f"{folder}/1.fst", [(inf, [(7, 7, 0.0, 1)]), (inf, [(2, 2, 0.5, 2)]), (0.0, [])])
     ...     predictor = FstPredictor(folder + "/{id}.fst")
     ...     states = predictor.initialize_batch([Source(id=1, tokens=())])
     >>> predictor.predict_batch(predictor.consume_batch(states, [7])).rows

@@ -84,11 +84,14 @@ class FstTok(Translator):
 
     Characters 3 and 4 spell words for the inner predictor: 3 is word 7, 34 is word 8.
 
-    >>> import pynini, tempfile
+    >>> import tempfile
+    >>> from math import inf
+    >>> from sgdec.files import write_openfst
     >>> from sgdec.lifting import lift
     >>> from sgdec.testing import Bonus
+    >>> spellings = [(inf, [(3, 7, 0.0, 2), (3, 8, 0.0, 1)]), (inf, [(4, 0, 0.0, 2)]), (0.0, [])]
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     pynini.union(pynini.cross("[3]", "[7]"), pynini.cross("[3][4]", "[8]")).write(f"{folder}/t.fst")
+    ...     write_openfst(f"{folder}/t.fst", spellings)
     ...     words = FstTok(lift(Bonus({7: -1.0, 8: -0.25, 2: -0.5})), f"{folder}/t.fst")
     >>> prefix = words.consume_batch(words.initialize_batch([Source(1, (3,))]), [3])
     >>> words.predict_batch(prefix).rows

@@ -34,9 +34,12 @@ MOST_NAMED = 5
 class NfstPredictor(SubsetPredictor):
     """Scores along the paths of one lattice per sentence; tokens that continue no path are forbidden.
 
-    >>> import pynini, tempfile
+    >>> import tempfile
+    >>> from math import inf
+    >>> from sgdec.files import write_openfst
+    >>> lattice = [(inf, [(7, 7, 0.0, 1), (7, 7, 0.5, 2)]), (inf, [(8, 8, 0.0, 2)]), (0.0, [])]
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     pynini.union("[7][8]", pynini.accep("[7]", weight=0.5)).write(f"{folder}/1.fst")
+    ...     write_openfst(f"{folder}/1.fst", lattice)
     ...     predictor = NfstPredictor(folder + "/{id}.fst")
     ...     states = predictor.initialize_batch([Source(id=1, tokens=())])
     >>> predictor.predict_batch(predictor.consume_batch(states, [7])).rows

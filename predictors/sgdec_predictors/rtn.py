@@ -48,11 +48,15 @@ class RtnPredictor(SubsetPredictor):
     """Scores along the paths of one recurrent transition network per sentence; tokens that continue no path are
     forbidden.
 
-    >>> import os, pynini, tempfile
+    >>> import os, tempfile
+    >>> from math import inf
+    >>> from sgdec.files import write_openfst
+    >>> call = 1003001002
+    >>> root = [(inf, [(7, 7, 0.0, 1)]), (inf, [(call, call, 0.0, 2)]), (inf, [(9, 9, 0.0, 3)]), (0.0, [])]
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     os.mkdir(f"{folder}/1")
-    ...     pynini.accep("[7][1003001002][9]").write(f"{folder}/1.fst")
-    ...     pynini.accep("[8]", weight=0.5).write(f"{folder}/1/1003001002.fst")
+    ...     write_openfst(f"{folder}/1.fst", root)
+    ...     write_openfst(f"{folder}/1/{call}.fst", [(inf, [(8, 8, 0.0, 1)]), (0.5, [])])
     ...     predictor = RtnPredictor(folder)
     ...     states = predictor.initialize_batch([Source(id=1, tokens=())])
     >>> for token in (7, 8):

@@ -27,6 +27,7 @@ from sgdec.arrays import Flags, Ints
 from sgdec.errors import SgdecError
 from sgdec.io.limits import FILE, GZIP, gunzipped, read_all
 from sgdec.io.openfst_header import ALIGNED, SYMBOLS_MAGIC, Damaged, OpenFstHeader, read_header
+from sgdec.optional import with_way_to_install
 
 __all__ = [
     "SYMBOLS_MAGIC",
@@ -46,9 +47,13 @@ _WORD = 4
 
 
 class LatticeError(SgdecError):
-    """An error in one lattice file. The error and the advice are separate, so that a caller can add to each."""
+    """An error in one lattice file. The error and the advice are separate, so that a caller can add to each.
+
+    Advice that names pynini says how to install it where it is missing.
+    """
 
     def __init__(self, path: str | Path, what: str, way_out: str = "") -> None:
+        way_out = with_way_to_install(way_out)
         super().__init__(f"{path}: {what}. {way_out}".rstrip())
         self.what = what
         self.way_out = way_out

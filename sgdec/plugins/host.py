@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 import pluggy
 
 from sgdec.errors import SgdecError, UsageError
+from sgdec.optional import HOW
 from sgdec.plugins import hookspecs
 from sgdec.suggest import suggest
 
@@ -297,11 +298,15 @@ class _Manager(pluggy.PluginManager):
 def install_hint(module: str, distribution: str = BUNDLED) -> str:
     """The command that installs a missing module by the smallest extra with it; "" if no extra declares the module.
 
+    >>> install_hint("torch")
+    ' (pip install "sgdec[nmt]")'
     >>> install_hint("kenlm")
-    ' (pip install "sgdec[kenlm]")'
+    ' (pip install "sgdec[kenlm]", with a C++ compiler and cmake)'
     >>> install_hint("antigravity")
     ''
     """
+    if distribution == BUNDLED and module in HOW:
+        return f" ({HOW[module]})"
     try:
         requirements = requires(distribution) or []
     except PackageNotFoundError:

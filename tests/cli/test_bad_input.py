@@ -20,6 +20,7 @@ import torch
 
 from sgdec.checkpoints.files import load_tensors, save_tensors
 from sgdec.cli.main import main
+from tests.helpers.lattice_files import write_automaton
 from tests.helpers.tiny_models import write_checkpoint, write_lattice
 
 LINES = "ab\nc a\nbc ab\n"
@@ -242,15 +243,12 @@ def spoil_cut(path: Path) -> None:
 
 
 def spoil_not_deterministic(path: Path) -> None:
-    import pynini
-
-    pynini.union(pynini.accep("[3][4][2]"), pynini.accep("[3][5][2]")).rmepsilon().write(str(path))
+    arcs = [(0, 3, 0.0, 1), (0, 3, 0.0, 2), (1, 4, 0.0, 3), (2, 5, 0.0, 3), (3, 2, 0.0, 4)]
+    write_automaton(path, arcs, {4: 0.0})
 
 
 def spoil_epsilon(path: Path) -> None:
-    import pynini
-
-    pynini.union(pynini.accep("[3][4][2]"), pynini.accep("[3][5][2]")).write(str(path))
+    write_automaton(path, [(0, 0, 0.0, 1), (1, 3, 0.0, 2), (2, 5, 0.0, 3), (3, 2, 0.0, 4)], {4: 0.0})
 
 
 def spoil_labels(path: Path) -> None:
@@ -258,9 +256,7 @@ def spoil_labels(path: Path) -> None:
 
 
 def spoil_empty(path: Path) -> None:
-    import pynini
-
-    pynini.Fst().write(str(path))
+    write_automaton(path, [], {})
 
 
 @pytest.mark.slow
@@ -270,7 +266,7 @@ def spoil_empty(path: Path) -> None:
     [
         (spoil_missing, "no such file", "Expected one lattice for each input line (--fst.path)."),
         (spoil_cut, "cut short, or not an OpenFst file", "Write it again"),
-        (spoil_not_deterministic, "not deterministic: state", "Use nfst, which follows both, or pynini.determinize."),
+        (spoil_not_deterministic, "not deterministic: state", "Use nfst, which follows both, or pynini.determinize"),
         (spoil_epsilon, "has an epsilon arc", "Use nfst"),
         (spoil_labels, "label 99, but there are 7 target tokens", "Lattices and models must share one vocabulary."),
         (spoil_empty, "is empty: no path leads to a final state", "Check how it was made."),

@@ -7,7 +7,6 @@ import itertools
 from pathlib import Path
 
 import numpy as np
-import pynini
 import pytest
 
 from sgdec.cli.main import main
@@ -15,6 +14,7 @@ from sgdec.io.entries import read_entries
 from sgdec.io.trie import build_trie
 from sgdec.search.bounds.folding import MOST_ARCS
 from tests.helpers.breadth import some
+from tests.helpers.lattice_files import write_automaton, write_paths
 from tests.helpers.plugin_files import decode, write_plugin
 from tests.helpers.with_arcs import predictors_with_arcs
 
@@ -55,10 +55,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rng = np.random.default_rng(1)
     for number in range(1, SENTENCES + 1):  # several paths with the same tokens, and epsilons
         paths = rng.choice([3, 4, 5, 6], (8, 3))
-        lattice = pynini.union(*(
-            pynini.accep("".join(f"[{token}]" for token in path), weight=float(rng.normal())) for path in paths
-        ))  # fmt: skip
-        lattice.write(str(made / f"{number}.nfst"))
+        arcs, final = [], {}
+        for start, path in enumerate(paths.tolist()):
+            places = range(1 + 4 * start, 5 + 4 * start)
+            arcs += [(0, 0, 0.0, places[0]), *zip(places, path, (0.0,) * 3, places[1:], strict=False)]
+            final[places[-1]] = float(rng.normal())
+        write_automaton(made / f"{number}.nfst", arcs, final)
     texts = {
         "in": ["3 4", "5", "3 3 0", "6 4 5", "4"],
         "other": ["0 3", "3", "4 0", "0", "5 5"],
@@ -190,14 +192,8 @@ def test_a_lattice_without_an_end_is_one_line(
 ) -> None:
     """Of its sentence; the others are decoded."""
     for number in range(1, SENTENCES + 1):
-        pynini.accep("[3][4]").write(str(tmp_path / f"{number}.fst"))
-    endless = pynini.Fst()
-    if arcs:
-        endless.add_states(2)
-        endless.set_start(0)
-    for start, end in arcs:
-        endless.add_arc(start, pynini.Arc(3, 3, 0.5, end))
-    endless.write(str(tmp_path / "2.fst"))
+        write_paths(tmp_path / f"{number}.fst", [((3, 4), 0.0)])
+    write_automaton(tmp_path / "2.fst", [(start, 3, 0.5, end) for start, end in arcs], {})
     words = run(folder, f"{plugin},ngram", "astar", "--bounds", "product", "--output-format", "ids")
     words[words.index(f"--{plugin}.path") + 1] = f"{tmp_path}/{{id}}.fst"
     assert main(words) == 1

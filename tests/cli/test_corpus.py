@@ -153,8 +153,6 @@ LM = ["--predictors", "ngram,wc", "--ngram.path", "lm.arpa", "--wc.weight", "0.7
     ],
 )
 def test_the_merged_output_is_that_of_one_process(text: Path, format: str, more: list[str], sgdec: Sgdec) -> None:
-    if format == "fst":
-        pytest.importorskip("pynini")
     one = "one.{id}.fst" if format == "fst" else "one"
     alone = sgdec(text, "decode", *LM, *more, "--output-format", format, "--output", one, "in.txt")
     assert alone.status == 1, alone.err

@@ -7,13 +7,14 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from shutil import copy
+from typing import Any
 
 import pytest
 
 from sgdec.cli.main import main
+from tests.helpers.lattice_files import write_automaton, write_paths
+from tests.helpers.optional import optional
 from tests.helpers.places import ROOT
-
-pynini = pytest.importorskip("pynini")
 
 PAGE = (ROOT / "docs" / "howto" / "lattices-and-arpa.md").read_text(encoding="utf-8")
 ROWS = PAGE.split("| what sgdec says | what to do |\n|---|---|\n")[1].splitlines()
@@ -23,8 +24,8 @@ WORDS = "<eps> 0\n<s> 1\n</s> 2\nthe 3\ncat 4\nmat 5\n"
 CALL = "--predictors fst,ngram --decoder astar --fst.path {id}.fst --ngram.path lm.arpa --ngram.words words.txt"
 
 
-def symbols(*names: str) -> pynini.SymbolTable:
-    table = pynini.SymbolTable()
+def symbols(*names: str) -> Any:
+    table = optional("pynini").SymbolTable()
     for name in names:
         table.add_symbol(name)
     return table
@@ -33,7 +34,7 @@ def symbols(*names: str) -> pynini.SymbolTable:
 def compiled_with(*names: str) -> None:
     """A lattice with its table of symbols."""
     table = symbols(*names)
-    fst = pynini.accep(" ".join(names[1:3]), token_type=table)
+    fst = optional("pynini").accep(" ".join(names[1:3]), token_type=table)
     fst.set_input_symbols(table)
     fst.write("1.fst")
 
@@ -54,11 +55,14 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
         lambda: Path("words.txt").write_text("<eps> 1\n<s> 2\n</s> 3\nthe 4\n"),
         "--input-format ids",
     ),
-    "lattice without its table": (lambda: pynini.accep("[5][2][4]").write("1.fst"), "--input-format ids"),
+    "lattice without its table": (lambda: write_paths("1.fst", [((5, 2, 4), 0.0)]), "--input-format ids"),
     "text": (lambda: Path("1.fst").write_text("0 1 the 0.5\n1\n"), "--input-format ids"),
-    "epsilons": (lambda: pynini.union("[3]", "[4][5]").write("1.fst"), "--input-format ids"),
-    "two arcs": (lambda: pynini.union("[3][4]", "[3][5]").rmepsilon().write("1.fst"), "--input-format ids"),
-    "transducer": (lambda: pynini.cross("[3]", "[4]").optimize().write("1.fst"), "--input-format ids"),
+    "epsilons": (lambda: write_automaton("1.fst", [(0, 0, 0.0, 1), (1, 3, 0.0, 2)], {2: 0.0}), "--input-format ids"),
+    "two arcs": (
+        lambda: write_automaton("1.fst", [(0, 3, 0.0, 1), (0, 3, 0.0, 2), (1, 4, 0.0, 2)], {2: 0.0}),
+        "--input-format ids",
+    ),
+    "transducer": (lambda: write_automaton("1.fst", [(0, (3, 4), 0.0, 1)], {1: 0.0}), "--input-format ids"),
 }
 
 
@@ -69,7 +73,7 @@ def said_after(mistake: str, folder: Path, capsys: pytest.CaptureFixture[str]) -
     Path("lm.arpa").write_text(ARPA)
     Path("words.txt").write_text(WORDS)
     Path("in").write_text("0\n")
-    pynini.accep("[3][4][5]").write("1.fst")
+    write_paths("1.fst", [((3, 4, 5), 0.0)])
     make, options = MISTAKES[mistake]
     make()
     main(["decode", *CALL.split(), *options.split(), "in"])

@@ -7,7 +7,6 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
-import kenlm
 import numpy as np
 import pytest
 from sgdec_predictors.ngram import NGram
@@ -18,6 +17,7 @@ from sgdec.context import BOS, EOS, Context, Vocabularies
 from sgdec.io.arpa import LN_10, read_arpa
 from sgdec.protocol import Source
 from sgdec.text.sentencepiece import SentencePieceVocabulary, train_vocabulary
+from tests.helpers.optional import optional
 from tests.helpers.places import DATA
 
 TEXT = DATA / "numbers.txt"
@@ -64,7 +64,7 @@ def test_a_model_over_tokens_scores_every_token_in_both_readers(tmp_path: Path, 
     rows = all_rows(predictor, prefixes)
     assert np.abs(np.delete(np.exp(rows), BOS, axis=1).sum(axis=1) - 1).max() < 1e-5
     assert (np.delete(rows, BOS, axis=1) > -20).all()  # no token is without a probability
-    oracle = kenlm.Model(str(output))
+    oracle = optional("kenlm").Model(str(output))
     for prefix, row in zip(prefixes, rows, strict=True):
         text = " ".join(spelled[token] for token in prefix)
         whole = oracle.score(text, bos=True, eos=True) * LN_10
@@ -79,7 +79,12 @@ def test_without_a_tokenizer_words_are_those_of_the_text(tmp_path: Path) -> None
     model = read_arpa(output)
     assert set(model.words) == {"<unk>", "<s>", "</s>", *TEXT.read_text().split()}
     assert [len(ngrams.scores) for ngrams in model.orders] == [19, 75, 113]  # as lmplz
-    assert kenlm.Model(str(output)).score("nine hundred zero") < 0
+
+
+def test_kenlm_reads_a_model_of_words(tmp_path: Path) -> None:
+    output = tmp_path / "lm.arpa"
+    assert run("--input", TEXT, "--output", output, "--order", "3", "--discount-fallback") == 0
+    assert optional("kenlm").Model(str(output)).score("nine hundred zero") < 0
 
 
 def test_only_ascii_blanks_separate_words(tmp_path: Path) -> None:

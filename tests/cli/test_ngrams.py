@@ -7,7 +7,6 @@ import math
 from pathlib import Path
 from typing import Any
 
-import pynini
 import pytest
 from sgdec_predictors.ngramc import NgramCounts
 
@@ -19,6 +18,7 @@ from sgdec.search.constellation import Constellation
 from sgdec.tasks.posteriors import lattice_posteriors, nbest_posteriors
 from sgdec.testing import score_path
 from sgdec.text.sentencepiece import train_vocabulary
+from tests.helpers.lattice_files import write_paths
 
 LISTS = {1: [((3, 4), -1.0), ((3, 3), -2.0)], 2: [((4,), -0.5)]}
 
@@ -29,11 +29,8 @@ def run(*args: str | Path) -> int:
 
 def lattices(folder: Path) -> str:
     """1: two paths; 2: one; 4: none."""
-    for number, paths in {1: {"[3][4]": 1.0, "[3][3]": 2.0}, 2: {"[1][4][2]": 0.5}, 4: {}}.items():
-        fst: Any = pynini.Fst()
-        if paths:
-            fst = pynini.union(*(pynini.accep(text, weight=cost) for text, cost in paths.items())).optimize()
-        fst.write(str(folder / f"{number}.fst"))
+    for number, paths in {1: {(3, 4): 1.0, (3, 3): 2.0}, 2: {(1, 4, 2): 0.5}, 4: {}}.items():
+        write_paths(folder / f"{number}.fst", paths.items())
     return f"{folder}/{{id}}.fst"
 
 
@@ -83,7 +80,7 @@ def test_a_range_of_lattices(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 def test_a_lattice_of_another_numbering_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Posteriors would count a word that is 2 as the end of the sentence."""
-    pynini.accep("[3][2][4]").write(str(tmp_path / "1.fst"))
+    write_paths(tmp_path / "1.fst", [((3, 2, 4), 0.0)])
     assert run(f"{tmp_path}/{{id}}.fst", "--output", f"{tmp_path}/{{id}}.txt") == 1
     assert "1.fst: continues after </s>: state 1 has an arc with label 2" in capsys.readouterr().err
 

@@ -22,6 +22,7 @@ from sgdec.io.trie import open_trie
 from sgdec.text.sentencepiece import train_vocabulary
 from sgdec.text.vocabulary import load_vocabulary
 from sgdec.text.words import MixedVocabulary
+from tests.helpers.optional import optional
 from tests.helpers.pretrained_tokenizers import FAMILIES, TEXT
 
 pytest.importorskip("transformers")
@@ -58,7 +59,7 @@ def plain(symbol: str) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*FAMILIES, "bpe.spm", "mixed"])
 def test_pynini_reads_the_table_of_any_vocabulary(models: Path, name: str) -> None:
-    pynini = pytest.importorskip("pynini")
+    pynini = optional("pynini")
     assert main(["vocabulary", str(models / name), "--output", "table"]) == 0
     vocabulary, table = load_vocabulary(models / name), pynini.SymbolTable.read_text("table")
     assert [number for number, _ in table] == list(range(vocabulary.size))
@@ -69,7 +70,7 @@ def test_pynini_reads_the_table_of_any_vocabulary(models: Path, name: str) -> No
 
 
 def test_blanks_escapes_and_names_of_roles_are_replaced(models: Path, folder: Path) -> None:
-    pynini = pytest.importorskip("pynini")
+    pynini = optional("pynini")
     odd = ["a b\tc\nd", " ", "\u2028", r"\x20", r"\u2028", r"\e", "\x85", "\xa0", "<s>", "<unk>", "x\r"]
     model = json.loads((models / "gpt2" / "tokenizer.json").read_text())
     first = len(model["model"]["vocab"]) + 1
@@ -219,7 +220,7 @@ def test_sources_are_split_as_sources(models: Path) -> None:
 
 
 def test_transducers_between_our_vocabularies_and_models(models: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pynini = pytest.importorskip("pynini")
+    pynini = optional("pynini")
     ours = load_vocabulary(models / "bpe.spm")
     for family in ("t5", "marian", "mbart", "nllb", "llama"):
         call = ["transducer", "--from", str(models / "bpe.spm"), "--to", str(models / family), "--text", "text"]

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pynini
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,6 +25,7 @@ from sgdec.search.constellation import Constellation
 from sgdec.testing import TinySpace
 from sgdec.text.words import SPECIAL, WordVocabulary
 from tests.helpers.breadth import examples
+from tests.helpers.lattice_files import write_automaton, write_paths
 from tests.helpers.random_spaces import expect_the_nbest, search
 
 pytestmark = pytest.mark.slow
@@ -56,27 +56,21 @@ def written(folder: Path, name: str, text: str) -> str:
 
 
 def lattice(folder: Path, rng: Rng, name: str, *, deterministic: bool) -> str:
-    fst = pynini.Fst()
-    fst.add_states(5)
-    fst.set_start(0)
+    arcs, final = [], {4: 0.5}
     for state in range(4):
         labels = rng.choice([3, 4, 5], 3, replace=not deterministic)
         for label in labels[: rng.integers(1, 4)]:
-            arc = pynini.Arc(int(label), int(label), rng.integers(-4, 5) / 2, int(rng.integers(state + 1, 5)))
-            fst.add_arc(state, arc)
+            arcs.append((state, int(label), rng.integers(-4, 5) / 2, int(rng.integers(state + 1, 5))))
         if rng.random() < 0.3:
-            fst.set_final(state, rng.integers(-2, 3) / 2)
-    fst.set_final(4, 0.5)
-    fst.write(str(folder / name))
+            final[state] = rng.integers(-2, 3) / 2
+    write_automaton(folder / name, arcs, final)
     return str(folder / name)
 
 
 def network(folder: Path, rng: Rng) -> str:
     (folder / "1").mkdir(exist_ok=True)
-    part = pynini.union(pynini.accep("[3]", weight=-0.5), pynini.accep("[4][5]", weight=rng.integers(-2, 3) / 2))
-    part.write(str(folder / "1" / "1003001002.fst"))
-    part = pynini.union(pynini.accep("[1003001002][4]"), pynini.accep("[5][1003001002]", weight=1.0), "[3]")
-    part.write(str(folder / "1.fst"))
+    write_paths(folder / "1" / "1003001002.fst", [((3,), -0.5), ((4, 5), rng.integers(-2, 3) / 2)])
+    write_paths(folder / "1.fst", [((1003001002, 4), 0.0), ((5, 1003001002), 1.0), ((3,), 0.0)])
     return str(folder)
 
 

@@ -11,8 +11,6 @@ from sgdec.demo.tour import QUICK, next_steps, read_rows, steps
 
 pytestmark = pytest.mark.slow
 
-pytest.importorskip("pynini")
-
 
 @pytest.mark.slow
 def test_the_quick_demo_repairs_mistakes_and_its_commands_repeat(

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pynini
-import pywrapfst
 
 from sgdec import BOS, EOS, BatchPredictor, Predictor
 from sgdec.protocol import Source
 from sgdec.search.constellation import Constellation
 from sgdec.search.node import Node
 from sgdec.search.space import SearchSpace
+from tests.helpers.lattice_files import automaton_bytes
+from tests.helpers.optional import optional
 
 V = 7
 """Tokens of the constellations below; labels of automata are 3 to 6, beside epsilon and ``</s>``."""
@@ -35,13 +35,25 @@ class Automaton(NamedTuple):
     final: dict[int, float]
     """Costs."""
 
+    @classmethod
+    def parsed(cls, text: str) -> Automaton:
+        """From AT&T text: ``origin target label cost`` or ``final cost`` a line."""
+        rows = [line.split() for line in text.splitlines()]
+        arcs = [(int(row[0]), int(row[1]), int(row[2]), float((*row, 0)[3])) for row in rows if len(row) > 2]
+        return cls(arcs, {int(row[0]): float((*row, 0)[1]) for row in rows if len(row) < 3})
+
     def compile(self, arc_type: str = "standard") -> Any:
+        """By OpenFst, for oracles; its states are numbered otherwise."""
         lines = [f"{origin} {target} {label} {cost:.9g}" for origin, target, label, cost in sorted(self.arcs)]
         lines += [f"{state} {cost:.9g}" for state, cost in self.final.items()]
         return compiled("\n".join(lines) + "\n", arc_type)
 
     def write(self, path: Path, arc_type: str = "standard") -> Path:
-        self.compile(arc_type).write(str(path))
+        if arc_type == "log64":
+            self.compile(arc_type).write(str(path))
+        else:
+            arcs = [(origin, label, cost, target) for origin, target, label, cost in sorted(self.arcs)]
+            path.write_bytes(automaton_bytes(arcs, self.final, arc_type))
         return path
 
     def paths(self) -> Iterator[tuple[tuple[int, ...], float]]:
@@ -60,9 +72,9 @@ class Automaton(NamedTuple):
 
 def compiled(text: str, arc_type: str = "standard") -> Any:
     """An acceptor from AT&T text: ``source target label cost`` or ``final cost`` a line."""
-    compiler = pywrapfst.Compiler(arc_type=arc_type, acceptor=True)
+    compiler = optional("pywrapfst").Compiler(arc_type=arc_type, acceptor=True)
     compiler.write(text)
-    return pynini.Fst.from_pywrapfst(compiler.compile())
+    return optional("pynini").Fst.from_pywrapfst(compiler.compile())
 
 
 def random_automaton(rng: np.random.Generator, *, states: int = 6, coarse: bool = False) -> Automaton:

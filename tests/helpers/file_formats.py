@@ -17,6 +17,7 @@ from typing import Any, Literal
 from sgdec.io.entries import read_entries
 from sgdec.io.nplm import write_nplm
 from sgdec.io.trie import build_trie
+from tests.helpers.lattice_files import Arc, automaton_bytes, paths_bytes
 from tests.helpers.lm_case import random_file, write_lm
 from tests.helpers.places import DATA
 from tests.helpers.tiny_models import write_checkpoint
@@ -87,21 +88,11 @@ def texts(
 @cache
 def lattice(arc: str = "standard") -> bytes:
     """A deterministic acceptor of 3 4, 3 4 5, 4, 5 4 and 6, in OpenFst's binary format."""
-    import pynini
-
-    fst = pynini.Fst(arc)
-    fst.add_states(6)
-    fst.set_start(0)
-    weight = lambda cost: pynini.Weight(fst.weight_type(), cost)  # noqa: E731
-    for start, label, cost, end in [
+    arcs = [
         (0, 3, 0.5, 1), (0, 4, 1.0, 4), (0, 5, 0.25, 3), (0, 6, 1.5, 4), (1, 4, 0.5, 2), (2, 5, -0.25, 4),
         (3, 4, 1.0, 4),
-    ]:  # fmt: skip
-        fst.add_arc(start, pynini.Arc(label, label, weight(cost), end))
-    fst.set_final(2, weight(0.75))
-    fst.set_final(4, weight(0.0))
-    data: bytes = fst.write_to_string()
-    return data
+    ]  # fmt: skip
+    return automaton_bytes(arcs, {2: 0.75, 4: 0.0}, arc)
 
 
 def lattices(plugin: str, name: str, **made: str) -> Case:
@@ -116,15 +107,13 @@ def lattices(plugin: str, name: str, **made: str) -> Case:
 
 def network(suffix: str) -> Callable[[Path], Mapping[str, object]]:
     def write(folder: Path) -> Mapping[str, object]:
-        import pynini
-
         call = 1_003_001_002
+        part = paths_bytes([((3,), -0.5), ((4, 5), 1.0)])
+        root = paths_bytes([((call, 4), 0.0), ((5, call), 1.0), ((3,), 0.0)])
         for number in range(1, len(SENTENCES) + 1):
             (folder / str(number)).mkdir()
-            part = pynini.union(pynini.accep("[3]", weight=-0.5), pynini.accep("[4][5]", weight=1.0))
-            root = pynini.union(pynini.accep(f"[{call}][4]"), pynini.accep(f"[5][{call}]", weight=1.0), "[3]")
-            for fst, name in ((part, f"{number}/{call}.fst"), (root, f"{number}.fst")):
-                (folder / (name + suffix)).write_bytes(packed(fst.write_to_string(), suffix))
+            for data, name in ((part, f"{number}/{call}.fst"), (root, f"{number}.fst")):
+                (folder / (name + suffix)).write_bytes(packed(data, suffix))
         return {"rtn.path": folder}
 
     return write
@@ -134,17 +123,8 @@ def segments(name: str) -> Callable[[Path], Mapping[str, object]]:
     """A transducer that reads each token as itself, and 6 as 4 5 too."""
 
     def write(folder: Path) -> Mapping[str, object]:
-        import pynini
-
-        fst = pynini.Fst()
-        fst.add_states(2)
-        fst.set_start(0)
-        fst.set_final(0)
-        for token in (3, 4, 5, 6):
-            fst.add_arc(0, pynini.Arc(token, token, 0.0, 0))
-        fst.add_arc(0, pynini.Arc(6, 4, 0.5, 1))
-        fst.add_arc(1, pynini.Arc(0, 5, 0.0, 0))
-        (folder / name).write_bytes(packed(fst.write_to_string(), name))
+        arcs: list[Arc] = [*((0, token, 0.0, 0) for token in (3, 4, 5, 6)), (0, (6, 4), 0.5, 1), (1, (0, 5), 0.0, 0)]
+        (folder / name).write_bytes(packed(automaton_bytes(arcs, {0: 0.0}), name))
         return {**wrapped(folder), "fsttok.path": folder / name}
 
     return write

@@ -12,6 +12,7 @@ from sgdec.checkpoints import files, layout, loading
 from sgdec.plugins.host import Host
 from sgdec.text import sides
 from sgdec.text.sentencepiece import SentencePieceVocabulary, train_vocabulary
+from tests.helpers.lattice_files import write_paths
 
 WIDTH = 8
 
@@ -59,10 +60,5 @@ def write_checkpoint(
 
 def write_lattice(path: Path, paths: Sequence[tuple[Sequence[int], float]]) -> None:
     """A deterministic acceptor of these token sequences with their costs, ``<s>`` and ``</s>`` included."""
-    import pynini
-
-    union = pynini.union(
-        *(pynini.accep("".join(f"[{token}]" for token in (1, *tokens, 2)), weight=cost) for tokens, cost in paths)
-    )
     path.parent.mkdir(parents=True, exist_ok=True)
-    pynini.determinize(union.rmepsilon()).write(str(path))
+    write_paths(path, [((1, *tokens, 2), cost) for tokens, cost in paths])

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pynini
 
 from sgdec import BOS, EOS, BatchPredictor, Source
 from sgdec.io.arpa import Arpa, NGrams, write_arpa
 from sgdec.io.entries import read_entries
 from sgdec.io.trie import build_trie
 from sgdec.plugins.host import Host
+from tests.helpers.lattice_files import write_automaton
 
 V = 7
 HOST = Host(autoload=False)
@@ -61,16 +61,12 @@ def predictors_with_arcs(folder: Path) -> dict[str, BatchPredictor]:
 
 
 def write_lattice(path: Path, rng: np.random.Generator) -> None:
-    fst = pynini.Fst()
-    fst.add_states(5)
-    fst.set_start(0)
+    arcs, final = [], {4: 0.5}
     for state in range(4):
         for label in sorted(rng.choice([3, 4, 5, 6], 3, replace=False).tolist()):
-            arc = pynini.Arc(label, label, rng.normal(), int(rng.integers(state + 1, 5)))
-            fst.add_arc(state, arc)
-        fst.set_final(state, rng.normal())
-    fst.set_final(4, 0.5)
-    fst.write(str(path))
+            arcs.append((state, label, rng.normal(), int(rng.integers(state + 1, 5))))
+        final[state] = rng.normal()
+    write_automaton(path, arcs, final)
 
 
 def write_model(path: Path, rng: np.random.Generator) -> None:

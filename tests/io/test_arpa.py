@@ -6,12 +6,12 @@ import gzip
 import math
 from pathlib import Path
 
-import kenlm
 import numpy as np
 import pytest
 
 from sgdec.errors import SgdecError
 from sgdec.io.arpa import LN_10, Arpa, NGrams, read_arpa, write_arpa
+from tests.helpers.optional import optional
 from tests.helpers.places import DATA
 
 TINY = DATA / "tiny.arpa"
@@ -63,6 +63,7 @@ def test_what_is_written_is_read_back(tmp_path: Path, name: str) -> None:
 
 def test_kenlm_scores_what_is_written_as_the_original(tmp_path: Path) -> None:
     write_arpa(tmp_path / "copy.arpa", read_arpa(TINY))
+    kenlm = optional("kenlm")
     original, copy = kenlm.Model(str(TINY)), kenlm.Model(str(tmp_path / "copy.arpa"))
     for sentence in ("3 4", "4 5 3 3", "9 5 4", ""):
         assert copy.score(sentence) == pytest.approx(original.score(sentence), abs=1e-5)

@@ -13,9 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pynini
 import pytest
-import pywrapfst
 from sgdec_predictors.fst import FstPredictor
 
 from sgdec.context import BOS, EOS
@@ -25,12 +23,16 @@ from sgdec.io.openfst import LatticeError
 from sgdec.protocol import Hypothesis, Source
 from sgdec.search.constellation import Constellation
 from sgdec.testing.enumeration import enumerate_space
+from tests.helpers.automata import Automaton
+from tests.helpers.lattice_files import write_paths
+from tests.helpers.optional import optional
 
 
 def compiled(text: str, **options: Any) -> Any:
-    compiler = pywrapfst.Compiler(**options)
+    """By OpenFst, from AT&T text."""
+    compiler = optional("pywrapfst").Compiler(**options)
     compiler.write(text)
-    return pynini.Fst.from_pywrapfst(compiler.compile())
+    return optional("pynini").Fst.from_pywrapfst(compiler.compile())
 
 
 def hypothesis(
@@ -62,7 +64,7 @@ def test_states_arcs_and_final_costs_are_read(tmp_path: Path, arc_type: str, pac
 
 def test_symbol_tables_do_not_matter(tmp_path: Path) -> None:
     fst = compiled("0 1 7 0.5\n1\n", acceptor=True)
-    symbols = pywrapfst.SymbolTable()
+    symbols = optional("pywrapfst").SymbolTable()
     symbols.add_symbol("seven", 7)
     fst.set_input_symbols(symbols)
     fst.write(str(tmp_path / "a.fst"))
@@ -127,7 +129,7 @@ def test_what_cannot_be_opened_is_named(tmp_path: Path, path: str) -> None:
 
 def test_other_formats_of_openfst_hold_the_same_lattice(tmp_path: Path) -> None:
     fst = compiled("0 1 7 0.5\n0 2 3 -1.5\n1 2 2 0\n2 0.25\n0 4\n", acceptor=True)
-    pywrapfst.convert(fst, "const").write(str(tmp_path / "const.fst"))
+    optional("pywrapfst").convert(fst, "const").write(str(tmp_path / "const.fst"))
     fst.write(str(tmp_path / "vector.fst"))
     const, vector = (read_lattice(tmp_path / f"{name}.fst") for name in ("const", "vector"))
     assert const.arcs == vector.arcs
@@ -137,7 +139,7 @@ def test_other_formats_of_openfst_hold_the_same_lattice(tmp_path: Path) -> None:
 def test_pynini_is_needed_neither_to_read_nor_to_write(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fst = compiled("0 1 7 0.5\n1\n", acceptor=True)
     fst.write(str(tmp_path / "vector.fst"))
-    pywrapfst.convert(fst, "const").write(str(tmp_path / "const.fst"))
+    optional("pywrapfst").convert(fst, "const").write(str(tmp_path / "const.fst"))
     monkeypatch.setitem(sys.modules, "pynini", None)
     assert read_lattice(tmp_path / "vector.fst").arcs == ((Arc(7, 0.5, 1),), ())
     assert read_lattice(tmp_path / "const.fst").arcs == ((Arc(7, 0.5, 1),), ())
@@ -206,6 +208,7 @@ def test_pynini_finds_the_best_hypothesis_as_shortest_path(tmp_path: Path) -> No
     worse = hypothesis((5, 3), ((-1.0, 0.0), (-2.0, 0.0), (-1.0, 0.0)))
     best = hypothesis((7,), ((-1.0, -1.0), (0.5, 0.0)))
     write_nbest(tmp_path / "1.fst", [worse, best])
+    pynini = optional("pynini")
     path = pynini.shortestpath(pynini.Fst.read(str(tmp_path / "1.fst"))).paths()
     assert (path.ilabels(), float(path.weight())) == ([BOS, 7, EOS], 1.5)
 
@@ -276,6 +279,7 @@ def test_a_lattice_whose_own_symbols_number_words_otherwise_is_refused(
     tmp_path: Path, names: tuple[str, ...], text: str
 ) -> None:
     """Whether 1 and 2 are in it or not: the next lattice of the same table has them."""
+    pynini = optional("pynini")
     table = pynini.SymbolTable()
     for name in names:
         table.add_symbol(name)
@@ -292,6 +296,7 @@ def test_a_lattice_whose_own_symbols_number_words_otherwise_is_refused(
 
 @pytest.mark.parametrize("names", [("<eps>", "<s>", "</s>", *WORDS), ("-", "<BOS>", "<EOS>", *WORDS), ("<unk>",)])
 def test_a_symbol_table_of_our_numbering_is_accepted(tmp_path: Path, names: tuple[str, ...]) -> None:
+    pynini = optional("pynini")
     table = pynini.SymbolTable()
     for name in names:
         table.add_symbol(name)
@@ -304,9 +309,7 @@ def test_a_symbol_table_of_our_numbering_is_accepted(tmp_path: Path, names: tupl
 @pytest.mark.parametrize("path", [(1, 2, 3, 4, 5), (5, 1, 2, 3), (3, 2, 4)])
 def test_a_lattice_in_which_2_is_a_word_is_refused(tmp_path: Path, path: tuple[int, ...]) -> None:
     """Beside a path that ends properly: without this check it would be the only one."""
-    whole = pynini.accep("".join(f"[{label}]" for label in path))
-    lattice = pynini.determinize(pynini.rmepsilon(pynini.union(whole, "[6][7]")))
-    lattice.write(str(tmp_path / "a.fst"))
+    write_paths(tmp_path / "a.fst", [(path, 0.0), ((6, 7), 0.0)])
     with pytest.raises(LatticeError, match=r"continues after </s>: state \d+ has an arc with label 2"):
         read_and_required(tmp_path / "a.fst")
 
@@ -314,5 +317,5 @@ def test_a_lattice_in_which_2_is_a_word_is_refused(tmp_path: Path, path: tuple[i
 @pytest.mark.parametrize("text", ["0 1 3\n1 2 2\n2\n", "0 1 2\n1\n1 2 3\n2\n", "0 1 2\n1 2 0\n1 3 4\n2\n3\n"])
 def test_paths_may_end_at_an_arc_of_the_end_of_sentence(tmp_path: Path, text: str) -> None:
     """In a final state, in one with arcs, and by epsilon."""
-    compiled(text, acceptor=True).write(str(tmp_path / "a.fst"))
+    Automaton.parsed(text).write(tmp_path / "a.fst")
     read_and_required(tmp_path / "a.fst")

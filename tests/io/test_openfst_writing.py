@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from sgdec.io.openfst_writing import State, openfst_bytes, write_openfst
 from sgdec.io.transducer import read_transducer
+from tests.helpers.optional import optional
 
-pynini = pytest.importorskip("pynini", reason="pynini is the oracle")
-pywrapfst = pytest.importorskip("pywrapfst")
+pynini = optional("pynini")
+pywrapfst = optional("pywrapfst")
 
 
 @st.composite

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import pynini
 import pytest
 
 from sgdec.cli.main import main
 from sgdec.plugins.host import Host
+from tests.helpers.lattice_files import write_automaton, write_paths
 
 pytestmark = pytest.mark.slow
 
@@ -91,9 +91,11 @@ def test_a_file_with_too_few_lines_costs_the_sentences_beyond_its_end(decode: De
     assert "Expected one" in warning or "Expected at least one" in warning
 
 
-def write_fst(path: str, machine: pynini.Fst) -> None:
-    Path(path).parent.mkdir(exist_ok=True)
-    machine.write(path)
+def write_two() -> None:
+    """Lattices of two sentences."""
+    Path("f").mkdir()
+    write_paths("f/1.fst", [((3, 44), 0.0)])
+    write_paths("f/2.fst", [((3,), 0.0)])
 
 
 OUTSIDE: dict[str, Callable[[], object]] = {
@@ -110,18 +112,9 @@ OUTSIDE: dict[str, Callable[[], object]] = {
         Path("f/1").write_text("3 44\n"),
         Path("f/2").write_text("3\n"),
     ],
-    "fst --fst.path f/{id}.fst": lambda: [
-        write_fst("f/1.fst", pynini.accep("[3][44]")),
-        write_fst("f/2.fst", pynini.accep("[3]")),
-    ],
-    "nfst --nfst.path f/{id}.fst": lambda: [
-        write_fst("f/1.fst", pynini.accep("[3][44]")),
-        write_fst("f/2.fst", pynini.accep("[3]")),
-    ],
-    "rtn --rtn.path f": lambda: [
-        write_fst("f/1.fst", pynini.accep("[3][44]")),
-        write_fst("f/2.fst", pynini.accep("[3]")),
-    ],
+    "fst --fst.path f/{id}.fst": write_two,
+    "nfst --nfst.path f/{id}.fst": write_two,
+    "rtn --rtn.path f": write_two,
 }
 """What has a token outside the vocabulary in sentence 1."""
 
@@ -138,7 +131,7 @@ def test_a_token_outside_the_vocabulary_costs_its_sentence(decode: Decode, call:
 OUTSIDE_FOR_ALL: dict[str, Callable[[], object]] = {
     "lrhiero --lrhiero.path f": lambda: Path("f").write_text("S 3 44 1.0\n"),
     "idxmap:wc --idxmap.path f": lambda: Path("f").write_text("".join(f"{i} {i}\n" for i in range(45))),
-    "fsttok:wc --fsttok.path f": lambda: write_fst("f", pynini.cross("[44]", "[3]")),
+    "fsttok:wc --fsttok.path f": lambda: write_automaton("f", [(0, (44, 3), 0.0, 1)], {1: 0.0}),
     "maskvocab:wc --maskvocab.tokens 3,44": lambda: None,
     "trie --trie.path f": lambda: Path("f").write_text("3 44\n"),
     "skipvocab:wc --skipvocab.tokens 3,44": lambda: None,

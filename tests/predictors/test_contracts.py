@@ -16,6 +16,7 @@ import pytest
 from sgdec.context import EOS, Context
 from sgdec.protocol import BatchPredictor, Source
 from sgdec.testing import PredictorContract, walks
+from tests.helpers.automata import Automaton
 from tests.helpers.breadth import EXHAUSTIVE
 from tests.helpers.contracts import HOST, PluginContract, V, contracts
 
@@ -197,25 +198,13 @@ def write_arpa(folder: Path) -> Path:
 
 def write_lattices(folder: Path) -> None:
     """One lattice for each of the contract's sentences: with <s>, with a final weight, with a cycle."""
-    import pynini
-
     lattices = [
         "0 1 1 0.25, 1 2 3 0.5, 1 3 4 0.7, 2 3 5 0.1, 2 4 6 1.5, 3 4 3 0.2, 3 4 8 0.0, 4 5 2 0.3, 5 0.1, 4 1.0",
         "0 1 3 1.0, 0 2 4 0.5, 1 3 5 0.25, 2 3 5 0.75, 3 0.5, 2 4 7 0.1",
         "0 1 3 0.5, 1 1 4 0.4, 1 2 5 0.1, 2 0.0, 1 3 2 2.0, 3 0.0",
     ]
     for number, text in enumerate(lattices, start=1):
-        lattice: Any = pynini.Fst()
-        lattice.add_states(6)
-        lattice.set_start(0)
-        for line in text.split(", "):
-            *numbers, cost = line.split()
-            if len(numbers) == 1:
-                lattice.set_final(int(numbers[0]), cost)
-            else:
-                origin, target, label = map(int, numbers)
-                lattice.add_arc(origin, pynini.Arc(label, label, cost, target))  # type: ignore[attr-defined]
-        lattice.connect().write(str(folder / f"{number}.fst"))
+        Automaton.parsed(text.replace(", ", "\n")).write(folder / f"{number}.fst")
 
 
 assert EOS == 2  # the label of </s> in the lattices above

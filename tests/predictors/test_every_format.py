@@ -12,7 +12,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pynini
 import pytest
 
 from sgdec.cli.main import main
@@ -20,6 +19,7 @@ from sgdec.context import BOS
 from sgdec.io.nplm import write_nplm
 from sgdec.plugins.host import Host
 from tests.helpers.file_formats import CASES, SENTENCES, Case, V
+from tests.helpers.lattice_files import write_automaton
 from tests.helpers.lm_case import random_file
 from tests.helpers.loaded_once import load_models_once, load_pretrained_once, probe_models_once
 from tests.helpers.tiny_models import write_checkpoint
@@ -37,13 +37,7 @@ def partners(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, list[str]
     folder = tmp_path_factory.mktemp("partners")
     write_nplm(folder / "nplm", random_file(["<unk>", "<s>", "</s>", "3", "4", "5", "6"], seed=5))
     write_checkpoint(folder / "nmt", seed=6)
-    anything = pynini.Fst()
-    anything.add_state()
-    anything.set_start(0)
-    anything.set_final(0, 0.5)
-    for token in range(3, V):
-        anything.add_arc(0, pynini.Arc(token, token, 0.1 * token, 0))
-    anything.write(str(folder / "anything.fst"))
+    write_automaton(folder / "anything.fst", [(0, token, 0.1 * token, 0) for token in range(3, V)], {0: 0.5})
     return {
         "open": ["other=nplm", "--other.model", str(folder / "nplm")],
         "open, with a vocabulary": ["other=nmt", "--other.model", str(folder / "nmt")],

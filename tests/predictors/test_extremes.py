@@ -25,6 +25,7 @@ from sgdec.protocol import BatchPredictor, Predictor
 from sgdec.testing import PredictorContract
 from sgdec.testing.reading import read_row
 from tests.helpers.contracts import PluginContract
+from tests.helpers.lattice_files import write_automaton
 
 HOST = Host(autoload=False)
 LARGE = 3e38
@@ -149,20 +150,12 @@ class TestFstThatGains(PluginContract):
     extremes = ((3, 5, 4), (4, 6), (3, 4, 4, 4, 4, 5), (3, 6))
 
     def prepare(self, folder: Path) -> dict[str, Any]:
-        import pynini
-
         for number, arcs in enumerate([
             [(0, 3, -0.5, 1), (0, 4, 2.0, 2), (1, 5, -3.0, 2), (1, 6, -9.0, 4), (2, 4, 0.5, 3), (2, EOS, -1.0, 3)],
             [(0, 4, -0.25, 1), (1, 6, 1.5, 2), (1, EOS, -4.0, 3), (2, 3, -2.0, 3)],
             [(0, 3, 1.0, 1), (1, 4, -0.5, 1), (1, 5, 0.25, 3), (1, 6, -7.0, 4)],
         ], start=1):  # fmt: skip
-            lattice: Any = pynini.Fst()
-            lattice.add_states(5)
-            lattice.set_start(0)
-            lattice.set_final(3, -0.5)
-            for origin, label, cost, target in arcs:
-                lattice.add_arc(origin, pynini.Arc(label, label, cost, target))  # type: ignore[attr-defined]
-            lattice.write(f"{folder}/{number}.fst")
+            write_automaton(f"{folder}/{number}.fst", arcs, {3: -0.5})
         return {"path": f"{folder}/{{id}}.fst"}
 
     def test_a_cycle_that_gains_has_no_bound(self) -> None:

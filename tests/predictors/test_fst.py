@@ -12,9 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pynini
 import pytest
-import pywrapfst
 from sgdec_predictors.fst import FstPredictor
 
 from sgdec.context import BOS, EOS, Context
@@ -23,18 +21,14 @@ from sgdec.protocol import Source
 from sgdec.search.constellation import Constellation
 from sgdec.search.node import Node
 from sgdec.search.space import SearchSpace
+from tests.helpers.automata import Automaton
+from tests.helpers.lattice_files import automaton_bytes
+from tests.helpers.optional import optional
 
 SEEDS = range(30)
 
 
-def compiled(text: str, arc_type: str = "standard") -> Any:
-    """An acceptor from AT&T text: ``source target label cost`` or ``final cost`` a line."""
-    compiler = pywrapfst.Compiler(arc_type=arc_type, acceptor=True)
-    compiler.write(text)
-    return pynini.Fst.from_pywrapfst(compiler.compile())
-
-
-def random_lattice(seed: int, arc_type: str = "standard") -> Any:
+def random_lattice(seed: int) -> Automaton:
     """Deterministic and acyclic, some costs negative; with and without <s>, ending in </s>, in final states or both.
 
     State 0 starts, the last state is where </s> leads to. There may be dead ends.
@@ -59,13 +53,13 @@ def random_lattice(seed: int, arc_type: str = "standard") -> Any:
         lines.append(f"{end} {rng.uniform(-2, 3):.3f}")
     else:
         lines.append(f"{size - 1} 0.25")
-    return compiled("\n".join(lines) + "\n", arc_type)
+    return Automaton.parsed("\n".join(lines))
 
 
-def paths_of(fst: Any) -> dict[tuple[int, ...], float]:
+def paths_of(fst: Automaton) -> dict[tuple[int, ...], float]:
     """The cost of each token sequence, as pynini lists the paths; of two ways to end the better one counts."""
     found: dict[tuple[int, ...], float] = {}
-    paths = pynini.connect(fst.copy()).paths()  # without that, pynini also lists dead ends
+    paths = optional("pynini").connect(fst.compile()).paths()  # without that, pynini also lists dead ends
     while not paths.done():
         tokens = tuple(label for label in paths.ilabels() if label not in (BOS, EOS))
         found[tokens] = min(float(paths.weight()), found.get(tokens, math.inf))
@@ -94,19 +88,18 @@ def totals_of(space: SearchSpace) -> dict[tuple[int, ...], float]:
     return {node.tokens[:-1]: node.total for node in nodes_of(space) if node.finished}
 
 
-def written(fst: Any, folder: Path, name: str = "7.fst") -> Path:
-    fst.write(str(folder / name))
-    return folder / name
+def written(fst: Automaton, folder: Path, name: str = "7.fst", arc_type: str = "standard") -> Path:
+    return fst.write(folder / name, arc_type)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arc_type", ["standard", "log"])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_space_is_the_set_of_paths_and_totals_are_their_costs(tmp_path: Path, seed: int, arc_type: str) -> None:
-    fst = random_lattice(seed, arc_type)
-    expected = {tokens: -cost for tokens, cost in paths_of(random_lattice(seed)).items()}
+    fst = random_lattice(seed)
+    expected = {tokens: -cost for tokens, cost in paths_of(fst).items()}
     assert expected
-    assert totals_of(space_of(written(fst, tmp_path))) == pytest.approx(expected, abs=1e-5)
+    assert totals_of(space_of(written(fst, tmp_path, arc_type=arc_type))) == pytest.approx(expected, abs=1e-5)
 
 
 @pytest.mark.slow
@@ -127,36 +120,37 @@ def test_the_bound_is_exactly_what_the_best_continuation_adds(
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_root_bound_is_the_shortest_distance(tmp_path: Path, seed: int) -> None:
-    fst = random_lattice(seed)
-    space = space_of(written(fst, tmp_path))
-    assert -space.bound([space.root])[0] == pytest.approx(_shortest(fst)[fst.start()], abs=1e-5)
+    path = written(random_lattice(seed), tmp_path)
+    space = space_of(path)
+    assert -space.bound([space.root])[0] == pytest.approx(_shortest(path)[0], abs=1e-5)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_distances_on_cyclic_lattices_are_shortest_distances(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     arcs = [(s, rng.randrange(6), label, rng.random()) for s in range(6) for label in rng.sample(range(3, 9), 3)]
-    fst = compiled("".join(f"{s} {t} {label} {cost:.4f}\n" for s, t, label, cost in arcs) + "5 0.5\n")
-    predictor = FstPredictor(str(written(fst, tmp_path)))
+    path = written(Automaton(arcs, {5: 0.5}), tmp_path)
+    predictor = FstPredictor(str(path))
     waiting = predictor.initialize_batch([Source(7, ())])
     reached = set(waiting)
     while waiting:
         found = {after for token in range(2, 9) for after in predictor.consume_batch(waiting, [token] * len(waiting))}
         waiting = list(found - reached)
         reached |= found
-    shortest = _shortest(fst)
+    shortest = _shortest(path)
     own = [state for state in reached if state >= 0]  # of the lattice itself: the first one, numbered as in the file
     assert own
     expected = [-shortest[number] for number in own]
     assert predictor.best_remaining(own) == pytest.approx(expected, abs=1e-5)
 
 
-def _shortest(fst: Any) -> list[float]:
-    return [float(weight) for weight in pynini.shortestdistance(fst, reverse=True)]
+def _shortest(path: Path) -> list[float]:
+    pynini = optional("pynini")
+    return [float(weight) for weight in pynini.shortestdistance(pynini.Fst.read(str(path)), reverse=True)]
 
 
 def test_a_cycle_that_gains_has_no_bound_and_leaves_others_alone(tmp_path: Path) -> None:
-    fst = compiled("0 1 3 1\n1 1 4 -0.5\n1 2 2 0\n0 3 5 1\n3 2 2 0.25\n2 0\n")
+    fst = Automaton.parsed("0 1 3 1\n1 1 4 -0.5\n1 2 2 0\n0 3 5 1\n3 2 2 0.25\n2 0\n")
     space = space_of(written(fst, tmp_path))
     (children,) = space.expand([space.root])
     gains, other = sorted(children, key=lambda node: node.last)
@@ -164,21 +158,22 @@ def test_a_cycle_that_gains_has_no_bound_and_leaves_others_alone(tmp_path: Path)
 
 
 def test_a_cycle_that_loses_has_no_lower_bound(tmp_path: Path) -> None:
-    space = space_of(written(compiled("0 0 3 1\n0 1 2 0\n1 0\n"), tmp_path), weight=-1.0)
+    space = space_of(written(Automaton.parsed("0 0 3 1\n0 1 2 0\n1 0\n"), tmp_path), weight=-1.0)
     assert space.bound([space.root]) == [math.inf]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_normalized_lattices_without_dead_ends_sum_to_one(tmp_path: Path, seed: int) -> None:
-    fst = pynini.connect(random_lattice(seed))
-    totals = totals_of(space_of(written(fst, tmp_path), normalize=True))
+    fst = random_lattice(seed)
+    optional("pynini").connect(fst.compile()).write(str(tmp_path / "connected.fst"))
+    totals = totals_of(space_of(tmp_path / "connected.fst", normalize=True))
     assert set(totals) == set(paths_of(fst))
     assert math.fsum(map(math.exp, totals.values())) == pytest.approx(1.0, abs=1e-9)
 
 
 def test_normalization_takes_arcs_and_end_together_and_keeps_ratios(tmp_path: Path) -> None:
     # At state 1: a cost of 1 for token 4, and the better of 2 + 1 (</s> arc and final) and 2 (own final) to end.
-    fst = compiled("0 1 3 7\n1 2 4 1\n1 3 2 2\n1 2\n2 3 2 5\n3 1\n")
+    fst = Automaton.parsed("0 1 3 7\n1 2 4 1\n1 3 2 2\n1 2\n2 3 2 5\n3 1\n")
     space = space_of(written(fst, tmp_path), normalize=True)
     norm = math.log(math.exp(-1) + math.exp(-2))
     expected = {(3,): -2 - norm, (3, 4): -1 - norm}
@@ -192,7 +187,7 @@ def test_without_weights_the_paths_stay_and_every_score_is_zero(tmp_path: Path, 
 
 
 def test_a_leading_bos_arc_counts_towards_the_first_token(tmp_path: Path) -> None:
-    space = space_of(written(compiled("0 1 1 0.5\n1 2 3 0.25\n2 3 2 0.125\n3 0\n"), tmp_path))
+    space = space_of(written(Automaton.parsed("0 1 1 0.5\n1 2 3 0.25\n2 3 2 0.125\n3 0\n"), tmp_path))
     (child,) = next(iter(space.expand([space.root])))
     assert (child.last, child.total) == (3, -0.75)
     (end,) = next(iter(space.expand([child])))
@@ -200,17 +195,17 @@ def test_a_leading_bos_arc_counts_towards_the_first_token(tmp_path: Path) -> Non
 
 
 def test_the_empty_sentence_bears_the_score_of_bos(tmp_path: Path) -> None:
-    space = space_of(written(compiled("0 1 1 0.5\n1 2 2 0.25\n2 0\n"), tmp_path))
+    space = space_of(written(Automaton.parsed("0 1 1 0.5\n1 2 2 0.25\n2 0\n"), tmp_path))
     assert totals_of(space) == {(): -0.75}
 
 
 def test_an_end_arc_into_a_state_that_is_not_final_is_no_end(tmp_path: Path) -> None:
-    space = space_of(written(compiled("0 1 3 1\n0 2 2 0\n1 3 2 1\n3 0\n"), tmp_path))
+    space = space_of(written(Automaton.parsed("0 1 3 1\n0 2 2 0\n1 3 2 1\n3 0\n"), tmp_path))
     assert totals_of(space) == {(3,): -2.0}
 
 
 def test_after_the_end_and_off_the_lattice_nothing_is_allowed(tmp_path: Path) -> None:
-    predictor = FstPredictor(str(written(compiled("0 1 3 1\n1 2 2 1\n2 0\n"), tmp_path)))
+    predictor = FstPredictor(str(written(Automaton.parsed("0 1 3 1\n1 2 2 1\n2 0\n"), tmp_path)))
     (start,) = predictor.initialize_batch([Source(7, ())])
     off, middle = predictor.consume_batch([start, start], [8, 3])
     (ended,) = predictor.consume_batch([middle], [EOS])
@@ -223,7 +218,7 @@ def test_after_the_end_and_off_the_lattice_nothing_is_allowed(tmp_path: Path) ->
 
 
 def test_rows_list_tokens_ascending_and_are_made_once(tmp_path: Path) -> None:
-    predictor = FstPredictor(str(written(compiled("0 1 9 1\n0 1 3 2\n0 1 5 0\n0 1 2 1\n1 0\n"), tmp_path)))
+    predictor = FstPredictor(str(written(Automaton.parsed("0 1 9 1\n0 1 3 2\n0 1 5 0\n0 1 2 1\n1 0\n"), tmp_path)))
     states = predictor.initialize_batch([Source(7, ())])
     (row,) = predictor.predict_batch(states).rows
     assert row.tokens == [2, 3, 5, 9]
@@ -231,7 +226,7 @@ def test_rows_list_tokens_ascending_and_are_made_once(tmp_path: Path) -> None:
 
 
 def test_paths_that_meet_in_a_state_have_the_same_key(tmp_path: Path) -> None:
-    fst = compiled("0 1 3 1\n0 1 4 2\n0 2 5 0\n1 3 2 0\n2 3 2 0\n3 0\n")
+    fst = Automaton.parsed("0 1 3 1\n0 1 4 2\n0 2 5 0\n1 3 2 0\n2 3 2 0\n3 0\n")
     space = space_of(written(fst, tmp_path))
     (children,) = space.expand([space.root])
     by_token = {node.last: node for node in children}
@@ -242,7 +237,7 @@ def test_paths_that_meet_in_a_state_have_the_same_key(tmp_path: Path) -> None:
 
 def test_the_sentence_number_chooses_the_lattice_plain_or_gzipped(tmp_path: Path) -> None:
     for number, label in ((1, 3), (2, 4)):
-        data = compiled(f"0 1 {label} 1\n1 0\n").write_to_string()
+        data = automaton_bytes([(0, label, 1.0, 1)], {1: 0.0})
         (tmp_path / f"{number}.fst.gz").write_bytes(gzip.compress(data))
     constellation = Constellation.of({"fst": FstPredictor(str(tmp_path / "{id}.fst.gz"))})
     roots = constellation.roots([Source(2, ()), Source(1, ())])
@@ -250,7 +245,7 @@ def test_the_sentence_number_chooses_the_lattice_plain_or_gzipped(tmp_path: Path
 
 
 def test_a_path_without_a_number_is_read_once_for_all_sentences(tmp_path: Path) -> None:
-    path = written(compiled("0 1 3 1\n1 0\n"), tmp_path)
+    path = written(Automaton.parsed("0 1 3 1\n1 0\n"), tmp_path)
     constellation = Constellation.of({"fst": FstPredictor(str(path))})
     path.unlink()
     roots = constellation.roots([Source(1, ()), Source(2, ())])
@@ -270,7 +265,7 @@ MISTAKES = {
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_an_unfit_lattice_is_one_line_with_file_sentence_and_way_out(tmp_path: Path, mistake: str) -> None:
     text, complaint = MISTAKES[mistake]
-    written(compiled(text), tmp_path)
+    written(Automaton.parsed(text), tmp_path)
     predictor = FstPredictor(str(tmp_path / "{id}.fst"), context=Context(vocab_size=100))
     with pytest.raises(SgdecError) as error:
         predictor.initialize_batch([Source(7, ())])
@@ -303,7 +298,7 @@ def test_a_lattice_with_the_other_ending_is_named(tmp_path: Path, there: str, wa
 
 
 def test_any_label_is_allowed_while_nobody_knows_the_vocabulary(tmp_path: Path) -> None:
-    assert totals_of(space_of(written(compiled("0 1 123456 1\n1 0\n"), tmp_path))) == {(123456,): -1.0}
+    assert totals_of(space_of(written(Automaton.parsed("0 1 123456 1\n1 0\n"), tmp_path))) == {(123456,): -1.0}
 
 
 def test_lattices_of_a_batch_are_read_together_as_each_alone(tmp_path: Path) -> None:
@@ -311,9 +306,9 @@ def test_lattices_of_a_batch_are_read_together_as_each_alone(tmp_path: Path) -> 
     sources = [Source(i + 1, ()) for i in range(30)]
     usable, bad = [], sources[-1]
     for seed, source in enumerate(sources):
-        random_lattice(seed, "log" if seed == 7 else "standard").write(str(tmp_path / f"{source.id}.fst"))
+        random_lattice(seed).write(tmp_path / f"{source.id}.fst", "log" if seed == 7 else "standard")
         if source is bad:
-            compiled("0 1 0 1\n1 0\n").write(str(tmp_path / f"{source.id}.fst"))
+            Automaton.parsed("0 1 0 1\n1 0\n").write(tmp_path / f"{source.id}.fst")
         try:
             FstPredictor(str(tmp_path / "{id}.fst")).initialize_batch([source])
             usable.append(source)
@@ -343,7 +338,7 @@ def test_lattices_of_a_batch_are_read_together_as_each_alone(tmp_path: Path) -> 
 
 def test_an_arc_out_of_one_lattice_into_another_of_its_batch_is_damage(tmp_path: Path) -> None:
     for number in (1, 2):
-        compiled("0 1 3 1\n1 0\n").write(str(tmp_path / f"{number}.fst"))
+        Automaton.parsed("0 1 3 1\n1 0\n").write(tmp_path / f"{number}.fst")
     data = bytearray((tmp_path / "1.fst").read_bytes())
     assert int.from_bytes(data[-16:-12], "little") == 1  # the target of its only arc, before the last state
     data[-16:-12] = (2).to_bytes(4, "little")

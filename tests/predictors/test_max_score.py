@@ -41,6 +41,7 @@ from sgdec.testing.random_spaces import CappedTable
 from sgdec.testing.reading import read_row
 from sgdec.testing.tiny_spaces import LATTICE, TinySpace
 from tests.helpers.breadth import examples
+from tests.helpers.lattice_files import write_automaton, write_paths
 from tests.helpers.oracles import open_nodes, opened, tiny
 from tests.helpers.places import DATA
 from tests.helpers.random_spaces import expect_the_nbest, search
@@ -191,13 +192,11 @@ def test_proofs_hold_for_a_lattice_and_any_back_off_model(
     tmp_path_factory: Any, grams: Grams, limit: int | None, weights: tuple[float, float]
 ) -> None:
     """As automata followed together (`sgdec.search.automata`): arcs and their bounds are kept for all lengths."""
-    import pynini
     from sgdec_predictors.fst import FstPredictor
 
     folder = tmp_path_factory.mktemp("lattice")
     paths = [([3, 4, 5, EOS], 0.5), ([4, 4, EOS], 1.0), ([3, 3, EOS], -0.5), ([4, 5, 3, EOS], 2.0)]
-    accepted = (pynini.accep("".join(f"[{t}]" for t in tokens), weight=cost) for tokens, cost in paths)
-    pynini.determinize(pynini.rmepsilon(pynini.union(*accepted))).write(str(folder / "all.fst"))
+    write_paths(folder / "all.fst", paths)
     predictors = {"fst": FstPredictor(str(folder / "all.fst")), "lm": ngram(grams, folder)}
     kinds: tuple[BoundsKind, ...] = ("sum", "product")
     for kind, make in itertools.product(kinds, (DfsDecoder, AStarDecoder)):
@@ -216,11 +215,9 @@ def test_proofs_hold_for_a_lattice_and_any_back_off_model(
 @pytest.mark.parametrize("make", [DfsDecoder, AStarDecoder, BucketDecoder, RestartingDecoder, LenDfsDecoder])
 def test_a_gain_that_comes_late_is_not_cut(make: Callable[[], Decoder], tmp_path: Path) -> None:
     """In a lattice, with an n-gram model whose back-offs gain: ``5`` looks better for long."""
-    import pynini
     from sgdec_predictors.fst import FstPredictor
 
-    late, soon = pynini.accep("[7]" * 6 + "[2]"), pynini.accep("[5][2]", weight=-2.2 * LN_10)
-    pynini.determinize(pynini.rmepsilon(pynini.union(late, soon))).write(str(tmp_path / "all.fst"))
+    write_paths(tmp_path / "all.fst", [((7,) * 6 + (EOS,), 0.0), ((5, EOS), -2.2 * LN_10)])
     lm = ngram({**FALSE_PROOF, ("5",): (-0.7 * LN_10, 0.0)}, tmp_path, 8)
     result, _ = search(make(), tiny(9, fst=FstPredictor(str(tmp_path / "all.fst")), lm=lm))
     assert result.proven and result.hypotheses[0].tokens == (7,) * 6
@@ -325,18 +322,13 @@ def test_no_score_of_a_wrapper_is_above_what_it_says(
 
 
 def wrapper_options(folder: Path, rng: np.random.Generator) -> dict[str, dict[str, Any]]:
-    import pynini
-
     (folder / "map").write_text("\n".join(f"{i} {i}" for i in range(9)))
     (folder / "other").write_text("4\n")
     (folder / "words").write_text("7 3\n8 3 4\n6 4\n")
-    transducer: Any = pynini.Fst()
-    transducer.add_states(3)
-    transducer.set_start(0)
-    transducer.set_final(0, float(rng.uniform(-1, 1)))
-    for origin, reads, writes, target in [(0, 3, 7, 0), (0, 0, 8, 1), (1, 0, 6, 2), (2, 4, 5, 0), (1, 3, 0, 0)]:
-        transducer.add_arc(origin, pynini.Arc(reads, writes, float(rng.uniform(-1, 1)), target))  # type: ignore[attr-defined]
-    transducer.write(str(folder / "t.fst"))
+    end, *costs = rng.uniform(-1, 1, 6).tolist()
+    labels = [(0, (3, 7), 0), (0, (0, 8), 1), (1, (0, 6), 2), (2, (4, 5), 0), (1, (3, 0), 0)]
+    arcs = [(*leaving, cost, target) for (*leaving, target), cost in zip(labels, costs, strict=True)]
+    write_automaton(folder / "t.fst", arcs, {0: end})
     return {
         "idxmap": {"path": str(folder / "map")},
         "altsrc": {"path": str(folder / "other")},

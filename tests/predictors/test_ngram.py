@@ -9,8 +9,8 @@ import math
 import random
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
-import kenlm
 import numpy as np
 import pytest
 from hypothesis import given
@@ -28,6 +28,7 @@ from sgdec.search.constellation import Constellation
 from sgdec.search.space import SearchSpace
 from sgdec.testing import PredictorContract
 from tests.helpers.back_off_models import COLUMNS, PREFIXES, back_off_models
+from tests.helpers.optional import optional
 from tests.helpers.places import DATA
 
 TINY, TINY_BINARY = DATA / "tiny.arpa", DATA / "tiny.kenlm"
@@ -36,15 +37,17 @@ TOLERANCE = 1e-4
 V = 8
 
 
-def load_kenlm(path: Path) -> kenlm.Model:
+def load_kenlm(path: Path) -> Any:
+    kenlm = optional("kenlm")
     config = kenlm.Config()
     config.show_progress = False
     config.arpa_complain = kenlm.ARPALoadComplain.NONE
     return kenlm.Model(str(path), config)
 
 
-def kenlm_scores(model: kenlm.Model, prefix: Iterable[str], words: Sequence[str]) -> list[float]:
+def kenlm_scores(model: Any, prefix: Iterable[str], words: Sequence[str]) -> list[float]:
     """ln p of each word after ``<s>`` and the prefix."""
+    kenlm = optional("kenlm")
     state, after = kenlm.State(), kenlm.State()
     model.BeginSentenceWrite(state)
     for word in prefix:
@@ -370,7 +373,7 @@ def test_words_of_a_file_that_the_model_does_not_list_are_reported(tmp_path: Pat
 
 
 def test_a_binary_symbol_table_is_named_as_such(tmp_path: Path) -> None:
-    pywrapfst = pytest.importorskip("pywrapfst")
+    pywrapfst = optional("pywrapfst")
     table = pywrapfst.SymbolTable()
     table.add_symbol("<eps>")
     table.write(str(tmp_path / "words.syms"))

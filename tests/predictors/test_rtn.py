@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import pywrapfst
 from sgdec_predictors.nfst import NfstPredictor
 from sgdec_predictors.rtn import RtnPredictor
 
 from sgdec import BOS, EOS, Context, SgdecError, Source
 from tests.helpers.automata import Automaton, Totals, check_bounds, nodes_of, space_of, totals_of
 from tests.helpers.contracts import PluginContract, SearchContract
+from tests.helpers.optional import optional
 
 pytestmark = pytest.mark.slow
 
@@ -85,7 +85,7 @@ def rtn(networks: Networks, folder: Path, **options: Any) -> RtnPredictor:
 def replaced(networks: Networks, folder: Path, **options: Any) -> NfstPredictor:
     """The same by pynini, as one lattice with epsilons."""
     pairs = [(name, network.compile()) for name, network in networks.items()]
-    fst = pywrapfst.replace(pairs, epsilon_on_replace=True)
+    fst = optional("pywrapfst").replace(pairs, epsilon_on_replace=True)
     fst.write(str(folder / "replaced.fst"))
     return NfstPredictor(str(folder / "replaced.fst"), **options)
 

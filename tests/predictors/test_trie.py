@@ -196,7 +196,6 @@ def test_greedy_search_of_a_list_alone_finds_its_best_entry(tmp_path: Path) -> N
 
 
 def test_enumeration_of_a_mix_with_a_lattice_and_a_model_is_their_intersection(tmp_path: Path) -> None:
-    pytest.importorskip("pynini")
     from sgdec_predictors.fst import FstPredictor
 
     paths = {(3, 4): 0.5, (8, 7): 0.25, (8,): 1.0, (5,): 0.0}

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
-import pynini
 import pytest
 
 from sgdec import BatchPredictor, Predictor, Scores, Source
@@ -27,6 +26,7 @@ from sgdec.testing.release_checks import ReleaseChecks
 from sgdec.wrapping import Wrapper
 from tests.helpers.breadth import EXHAUSTIVE
 from tests.helpers.contracts import PluginContract
+from tests.helpers.lattice_files import write_paths
 from tests.helpers.relaxing import Trigrams, WholeLattice, random_automaton
 
 pytestmark = pytest.mark.slow
@@ -340,7 +340,7 @@ def test_sentences_that_end_end_for_the_inner_predictor_too(wrappers: Options, n
     if not issubclass(cls, Wrapper):
         return
     (tmp_path / "spellings").write_text("7 3 4\n")
-    pynini.accep("[3][4]").write(str(tmp_path / "t.fst"))
+    write_paths(tmp_path / "t.fst", [((3, 4), 0.0)])
     others = {"word2char": {"path": str(tmp_path / "spellings")}, "fsttok": {"path": str(tmp_path / "t.fst")}}
     inner = Releasing()
     wrapped = cls(inner, **(wrappers | others)[name])

@@ -20,11 +20,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.helpers.optional import optional
 from tests.helpers.places import ROOT
 
 pytestmark = pytest.mark.slow
-pytest.importorskip("pynini")
 pytest.importorskip("matplotlib")
+pynini = optional("pynini")
 
 EXAMPLE = ROOT / "examples" / "exact"
 DATA = os.environ.get("SGDEC_DATA")
@@ -84,8 +85,6 @@ def test_the_exact_scores_and_the_search_errors_are_those_of_the_oracle(ran: Ran
 
 
 def test_pushed_lattices_have_the_paths_and_costs_of_the_lattices_given(ran: Ran) -> None:
-    import pynini
-
     for number, original in enumerate(ran.originals, start=1):
         given = unpacked(original)
         for kind in ("plain", "pushed"):
@@ -124,8 +123,6 @@ def test_results_that_contradict_each_other_are_refused(ran: Ran, tmp_path: Path
 def test_lattices_with_epsilons_and_repeated_labels_are_made_deterministic(
     commands: dict[str, str], tmp_path: Path
 ) -> None:
-    import pynini
-
     (tmp_path / "given").mkdir()
     lattice = pynini.union("[5][6]", pynini.accep("[5][7]", weight=0.5), "[8]")
     lattice.write(str(tmp_path / "given" / "1.fst"))
@@ -143,8 +140,6 @@ def test_lattices_with_epsilons_and_repeated_labels_are_made_deterministic(
 def test_a_folder_that_cannot_be_used_is_one_line(
     commands: dict[str, str], tmp_path: Path, names: list[str], message: str
 ) -> None:
-    import pynini
-
     (tmp_path / "given").mkdir()
     for name in names:
         lattice = pynini.Fst() if len(names) == 1 else pynini.accep("[5]")
@@ -164,8 +159,6 @@ def scores(results: Path) -> list[float]:
 
 
 def unpacked(path: Path) -> Any:
-    import pynini
-
     data = path.read_bytes()
     return pynini.Fst.read_from_string(gzip.decompress(data) if path.suffix == ".gz" else data)
 
@@ -194,8 +187,6 @@ class Space:
     """One lattice with the model. A place is a state and the last two words; None = the end."""
 
     def __init__(self, path: Path, model: Model) -> None:
-        import pynini
-
         self.fst, self.model = pynini.Fst.read(str(path)), model
         self.root, self.paid = (self.fst.start(), ("<s>",)), 0.0
         for arc in self.fst.arcs(self.fst.start()):

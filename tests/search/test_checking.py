@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pynini
 import pytest
 from sgdec_decoders.astar import AStarDecoder
 from sgdec_decoders.beam import BeamDecoder
@@ -38,6 +37,7 @@ from sgdec.settings import BoundsKind
 from sgdec.testing import Table
 from tests.helpers.breadth import EXHAUSTIVE, some
 from tests.helpers.contracts import HOST
+from tests.helpers.lattice_files import write_automaton
 from tests.helpers.relaxing import WholeLattice, random_automaton
 from tests.helpers.with_arcs import SENTENCES, V, predictors_with_arcs
 
@@ -372,8 +372,8 @@ def test_a_product_bound_that_is_too_low_is_found(
 
 
 def lattice_with_several_paths(folder: Path) -> str:
-    fst = pynini.union(*(pynini.accep(f"[{a}][{b}]", weight=w) for a, b, w in ((3, 4, 1), (3, 5, 0.5), (4, 4, 0.25))))
-    fst.union(pynini.accep("[3][4]", weight=2.0)).write(str(folder / "several.fst"))
+    arcs = [(0, 3, 1.0, 1), (0, 3, 2.0, 1), (0, 3, 0.5, 2), (0, 4, 0.25, 1), (1, 4, 0.0, 3), (2, 5, 0.0, 3)]
+    write_automaton(folder / "several.fst", arcs, {3: 0.0})
     return str(folder / "several.fst")
 
 

@@ -33,8 +33,7 @@ from sgdec.search.requests import Request, answer
 from sgdec.search.space import SearchSpace
 from sgdec.settings import BoundsKind
 from sgdec.testing import PassThrough, Table
-
-pynini = pytest.importorskip("pynini")
+from tests.helpers.lattice_files import write_automaton
 
 SEEDS = range(6)
 LIMITS = (None, 0, 3)
@@ -62,16 +61,13 @@ def predictors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, BatchPredi
 def write_lattice(path: Path, seed: int, states: int, density: float) -> None:
     """Deterministic, with cycles and dead ends, some costs negative."""
     rng = random.Random(seed)
-    fst = pynini.Fst()
-    fst.add_states(states)
-    fst.set_start(0)
-    fst.set_final(states - 1, 0.5)
+    arcs = []
     for state in range(states):
         for label in (EOS, *WORDS):
             if rng.random() < density or label == 3:  # 3 leads to the end
                 target = {EOS: states - 1, 3: min(state + 1, states - 1)}.get(label, rng.randrange(states))
-                fst.add_arc(state, pynini.Arc(label, label, rng.uniform(-1, 3), target))
-    fst.write(str(path))
+                arcs.append((state, label, rng.uniform(-1, 3), target))
+    write_automaton(path, arcs, {states - 1: 0.5})
 
 
 def write_model(path: Path) -> None:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import pytest
@@ -18,6 +18,7 @@ import pytest
 from sgdec import BOS, EOS
 from sgdec.io.arpa import Arpa, NGrams, write_arpa
 from sgdec.plugins.host import Host
+from tests.helpers.lattice_files import write_automaton
 from tests.helpers.tiny_models import write_lattice
 
 pytestmark = pytest.mark.slow
@@ -112,17 +113,8 @@ def gaining(folder: Path) -> list[str]:
 
 def lattice(folder: Path, cost: float) -> str:
     """3, then as many 4 as wanted, for ``cost`` each, then 3 and the end."""
-    import pynini
-
-    fst: Any = pynini.Fst()
-    fst.add_states(5)
-    fst.set_start(0)
-    fst.set_final(4, 0.0)
-    for origin, token, weight, target in [
-        (0, BOS, 0.0, 1), (1, 3, 0.5, 2), (2, 3, 0.5, 3), (2, 4, cost, 2), (3, EOS, 0.0, 4)
-    ]:  # fmt: skip
-        fst.add_arc(origin, pynini.Arc(token, token, weight, target))  # type: ignore[attr-defined]
-    fst.write(str(folder / "cycle.fst"))
+    arcs = [(0, BOS, 0.0, 1), (1, 3, 0.5, 2), (2, 3, 0.5, 3), (2, 4, cost, 2), (3, EOS, 0.0, 4)]
+    write_automaton(folder / "cycle.fst", arcs, {4: 0.0})
     return "cycle.fst"
 
 

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
-import pynini
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -33,6 +32,7 @@ from sgdec.search.node import Node
 from sgdec.search.space import SearchSpace
 from sgdec.settings import BoundsKind
 from sgdec.testing import enumerate_space
+from tests.helpers.lattice_files import write_automaton, write_paths
 from tests.helpers.relaxing import Counter, Trigrams, WholeLattice, random_automaton
 
 V = 7
@@ -108,23 +108,17 @@ def test_the_bound_is_exact_if_nothing_is_relaxed(seed: int, weights: list[float
         assert node.total + space.bound([node])[0] == pytest.approx(reached)
 
 
-def random_lattice(rng: np.random.Generator, cyclic: bool) -> pynini.Fst:
+def write_random_lattice(path: str, rng: np.random.Generator, cyclic: bool) -> None:
     """Some labels repeat at a state, and some arcs are epsilons (forward alone, so that they never diverge)."""
-    fst = pynini.Fst()
-    fst.add_states(6)
-    fst.set_start(0)
-    fst.set_final(5, 0.25)
-    fst.set_final(4, float(rng.normal()))
+    arcs, final = [], {5: 0.25, 4: float(rng.normal())}
     for state in range(5):
         for _ in range(int(rng.integers(1, 4))):
             label = int(rng.choice([0, 2, 3, 3, 4, 5]))
             later = range(state + 1, 5)
             targets = [5] if label == 2 else list(later if label == 0 or not cyclic else range(5))
             if targets:
-                weight = pynini.Weight("tropical", float(rng.normal()) + 1.0)
-                fst.add_arc(state, pynini.Arc(label, label, weight, int(rng.choice(targets))))
-    fst.add_arc(0, pynini.Arc(3, 3, pynini.Weight("tropical", 0.5), 4))
-    return fst
+                arcs.append((state, label, float(rng.normal()) + 1.0, int(rng.choice(targets))))
+    write_automaton(path, [*arcs, (0, 3, 0.5, 4)], final)
 
 
 @given(
@@ -137,11 +131,11 @@ def test_no_completion_beats_the_bound_of_a_lattice_with_several_paths(
     seed: int, weights: list[float], cyclic: bool, semiring: Literal["tropical", "log"]
 ) -> None:
     rng = np.random.default_rng(seed)
-    lattice, counts = random_lattice(rng, cyclic), rng.normal(size=4).tolist()
-    table = rng.normal(size=(1, V, V)).repeat(V, axis=0)  # its relaxation is exact
     source = Source(1, (), max_length=4)
     with tempfile.TemporaryDirectory() as folder:
-        lattice.write(f"{folder}/1.fst")
+        write_random_lattice(f"{folder}/1.fst", rng, cyclic)
+        counts = rng.normal(size=4).tolist()
+        table = rng.normal(size=(1, V, V)).repeat(V, axis=0)  # its relaxation is exact
         predictors: dict[str, BatchPredictor] = {
             "a": NfstPredictor(f"{folder}/1.fst", semiring=semiring),
             "lm": Trigrams(table),
@@ -259,9 +253,8 @@ def test_a_network_bounds_like_its_lattice() -> None:
     table = np.random.default_rng(3).normal(size=(1, V, V)).repeat(V, axis=0)
     with tempfile.TemporaryDirectory() as folder:
         os.mkdir(f"{folder}/1")
-        inner = pynini.union(pynini.accep("[4]", weight=0.5), pynini.accep("[5][6]", weight=0.25), pynini.accep(""))
-        inner.write(f"{folder}/1/1003001002.fst")
-        pynini.accep("[3][1003001002][4]").write(f"{folder}/1.fst")
+        write_paths(f"{folder}/1/1003001002.fst", [((4,), 0.5), ((5, 6), 0.25), ((), 0.0)])
+        write_paths(f"{folder}/1.fst", [((3, 1003001002, 4), 0.0)])
         predictors: dict[str, BatchPredictor] = {"rtn": RtnPredictor(folder), "lm": Trigrams(table)}
         constellation = Constellation.of(predictors, vocab_size=V)
         space = SearchSpace(constellation, constellation.roots([Source(1, ())])[0])
@@ -274,7 +267,7 @@ def test_a_network_bounds_like_its_lattice() -> None:
 
 def test_normalised_scores_are_no_sums_over_paths() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        pynini.accep("[3][4]").write(f"{folder}/1.fst")
+        write_paths(f"{folder}/1.fst", [((3, 4), 0.0)])
         predictor = NfstPredictor(f"{folder}/1.fst", normalize=True)
     assert predictor.subset(predictor.initialize_batch([Source(1, ())])[0]) is None
 

@@ -6,10 +6,8 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pynini
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,6 +17,7 @@ from sgdec.io.lattice import Lattice, read_lattice
 from sgdec.io.ngrams import read_ngrams
 from sgdec.tasks.posteriors import lattice_posteriors, nbest_posteriors
 from tests.helpers.breadth import examples
+from tests.helpers.lattice_files import write_automaton
 
 Paths = list[tuple[tuple[int, ...], float]]
 """Tokens without ``<s>`` and ``</s>``, and the natural-log score."""
@@ -58,21 +57,18 @@ def paths_of(lattice: Lattice) -> Paths:
 def random_lattice(rng: np.random.Generator, path: Path) -> Lattice:
     """Few words, so that n-grams repeat; epsilons, dead ends, two arcs of one label, ends of both kinds."""
     states = 6
-    fst: Any = pynini.Fst()
-    fst.add_states(states + 1)
-    fst.set_start(0)
+    arcs, final = [], {states: 1.0}
     for state in range(states):
         for _ in range(rng.integers(0, 4)):
             label = int(rng.choice([0, 1, 3, 3, 4, 4]))
             target = int(rng.integers(state + 1, states + 1))
             cost = float(rng.choice([0.25, 0.5, -0.75, 2.0]))
-            fst.add_arc(state, pynini.Arc(label, label, cost, target))  # type: ignore[attr-defined]
+            arcs.append((state, label, cost, target))
         if rng.random() < 0.5:
-            fst.add_arc(state, pynini.Arc(EOS, EOS, 0.5, states))  # type: ignore[attr-defined]
+            arcs.append((state, EOS, 0.5, states))
         if rng.random() < 0.3:
-            fst.set_final(state, 0.25)
-    fst.set_final(states, 1.0)
-    fst.write(str(path))
+            final[state] = 0.25
+    write_automaton(path, arcs, final)
     return read_lattice(path)
 
 
@@ -122,25 +118,15 @@ def test_totals_far_from_zero_do_not_overflow() -> None:
 
 
 def test_a_lattice_without_a_path_and_a_list_without_entries_have_no_ngrams(tmp_path: Path) -> None:
-    fst: Any = pynini.Fst()
-    fst.write(str(tmp_path / "empty.fst"))
+    write_automaton(tmp_path / "empty.fst", [], {})
     assert lattice_posteriors(read_lattice(tmp_path / "empty.fst"), 3) == {}
-    fst.add_states(2)
-    fst.set_start(0)
-    fst.add_arc(0, pynini.Arc(3, 3, 0.0, 1))  # type: ignore[attr-defined]
-    fst.write(str(tmp_path / "dead.fst"))
+    write_automaton(tmp_path / "dead.fst", [(0, 3, 0.0, 1)], {})
     assert lattice_posteriors(read_lattice(tmp_path / "dead.fst"), 3) == {}
     assert nbest_posteriors([], 3) == nbest_posteriors([((3,), -math.inf)], 3) == {}
 
 
 def test_a_cycle_is_refused(tmp_path: Path) -> None:
-    fst: Any = pynini.Fst()
-    fst.add_states(2)
-    fst.set_start(0)
-    fst.set_final(1)
-    for origin, target in ((0, 1), (1, 0)):
-        fst.add_arc(origin, pynini.Arc(3, 3, 0.0, target))  # type: ignore[attr-defined]
-    fst.write(str(tmp_path / "cycle.fst"))
+    write_automaton(tmp_path / "cycle.fst", [(0, 3, 0.0, 1), (1, 3, 0.0, 0)], {1: 0.0})
     with pytest.raises(SgdecError, match="state 0 is on a cycle"):
         lattice_posteriors(read_lattice(tmp_path / "cycle.fst"), 3)
 

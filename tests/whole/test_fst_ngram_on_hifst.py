@@ -26,6 +26,7 @@ from sgdec import BOS, EOS, Decoder, Result, Source
 from sgdec.search.constellation import Constellation
 from sgdec.search.space import SearchSpace
 from tests.helpers.breadth import some
+from tests.helpers.optional import optional
 
 pytestmark = pytest.mark.slow
 
@@ -84,7 +85,7 @@ def loaded() -> Constellation:
 
 def shortest_paths(sentence: int, count: int) -> list[tuple[float, tuple[int, ...]]]:
     """Costs and tokens, cheapest first."""
-    pynini = pytest.importorskip("pynini")
+    pynini = optional("pynini")
     paths = pynini.shortestpath(composition(sentence), nshortest=count).paths()
     found = []
     while not paths.done():
@@ -96,7 +97,7 @@ def shortest_paths(sentence: int, count: int) -> list[tuple[float, tuple[int, ..
 @cache
 def composition(sentence: int) -> Any:
     """Of a lattice and the language model."""
-    pynini = pytest.importorskip("pynini")
+    pynini = optional("pynini")
     lattice = pynini.Fst.read_from_string(gzip.decompress((FOLDER / "fst" / f"{sentence}.fst.gz").read_bytes()))
     labels = sorted({arc.ilabel for state in lattice.states() for arc in lattice.arcs(state)} - {BOS, EOS})
     return pynini.compose(lattice.arcsort("olabel"), language_model(labels))
@@ -104,7 +105,7 @@ def composition(sentence: int) -> Any:
 
 def language_model(labels: list[int]) -> Any:
     """``<s>``, then any of these labels, then ``</s>``; each path costs what KenLM says."""
-    import pynini
+    pynini = optional("pynini")
 
     model, words = kenlm_model(), word_map()
     fst = pynini.Fst()
@@ -131,12 +132,12 @@ def language_model(labels: list[int]) -> Any:
 
 
 def kenlm_state() -> Any:
-    return pytest.importorskip("kenlm").State()
+    return optional("kenlm").State()
 
 
 @cache
 def kenlm_model() -> Any:
-    kenlm = pytest.importorskip("kenlm")
+    kenlm = optional("kenlm")
     config = kenlm.Config()
     config.show_progress = False
     config.arpa_complain = kenlm.ARPALoadComplain.NONE
