@@ -136,6 +136,8 @@ def test_without_extras_lattices_and_language_models_decode(smallest: Environmen
     call = ["decode", *predictors, "--vocab-size", "9", "--input-format", "ids", tmp_path / "in.ids"]
     output = smallest.sgdec(*call)
     assert output in ("5 6\n", "5 7\n")
+    binary = smallest.sgdec(*call, "--ngram.path", ROOT / "tests" / "data" / "tiny.qatrie.kenlm")
+    assert binary == output
     smallest.sgdec(*call, "--nbest", "2", "--output-format", "fst", "--output", tmp_path / "{id}.out.fst")
     labels = read_lattice(tmp_path / "1.out.fst").labels.tolist()
     assert sorted(labels) == [1, 2, 2, 5, 6, 7]

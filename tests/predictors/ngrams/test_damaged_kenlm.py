@@ -18,6 +18,7 @@ from sgdec_predictors.ngrams.kenlm_module import KenlmModule
 
 from sgdec.errors import SgdecError
 from tests.helpers.mutation import in_child, mutants
+from tests.helpers.optional import optional
 from tests.helpers.places import DATA
 
 pytestmark = pytest.mark.slow
@@ -55,7 +56,7 @@ def test_what_build_binary_wrote_passes(path: Path) -> None:
 @pytest.mark.parametrize("path", BINARIES, ids=lambda path: path.name)
 def test_mutants_are_errors_or_answer(path: Path, reader: Callable[[Path], None], tmp_path: Path) -> None:
     if reader is ask_module:
-        pytest.importorskip("kenlm")
+        optional("kenlm")
     seed = int(hashlib.sha256(path.name.encode()).hexdigest()[:8], 16)
     files = [*mutants([path.read_bytes()], 60, seed)]
     found = in_child(reader, tmp_path / "mutant.kenlm", files)

@@ -20,6 +20,7 @@ from sgdec_predictors.ngrams.kenlm import KenlmModel
 
 from sgdec import Context, UsageError
 from sgdec.files import LN_10, Arpa, read_arpa
+from tests.helpers.optional import optional
 from tests.helpers.places import DATA
 
 LAYOUTS = DATA / "layouts"
@@ -53,7 +54,7 @@ def bits(value: float) -> bytes:
 @pytest.mark.parametrize("path", BINARIES, ids=lambda path: path.name)
 def test_scores_and_histories_are_those_of_the_module(path: Path) -> None:
     """Along random sentences. Histories are equal where KenLM's states are, and nowhere else."""
-    kenlm = pytest.importorskip("kenlm")
+    kenlm = optional("kenlm")
     words = words_of(path)
     model, oracle = KenlmModel(str(path), words), kenlm.Model(str(path))
     states: dict[int, Any] = {}
@@ -107,7 +108,7 @@ def test_scores_are_those_of_the_arpa_file(path: Path) -> None:
 
 
 def test_the_module_is_an_engine_with_the_same_scores() -> None:
-    pytest.importorskip("kenlm")
+    optional("kenlm")
     path, context = str(DATA / "tiny.kenlm"), Context(vocab_size=7)
     mapped, module = NGram(path, context=context), NGram(path, engine="kenlm", context=context)
     rows = [each.predict_batch([each._model.start]).values for each in (mapped, module)]
