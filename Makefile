@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo check test exhaustive view-test view-types docs fuzz ratchet public-names install clean
+.PHONY: demo check test exhaustive view-test view-types docs fuzz ratchet public-names release-check install clean
 
 demo: install
 	rm -rf demo
@@ -63,6 +63,10 @@ ratchet: install
 # The list of public names with their signatures, which a test compares.
 public-names: install
 	$(BIN)/python -m tests.helpers.public_names
+
+# Builds what would be published from this commit into dist/, and tries it; see CONTRIBUTING.md. Publishes nothing.
+release-check: install
+	$(BIN)/python .github/release_check.py
 
 install: $(INSTALLED)
 

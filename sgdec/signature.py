@@ -6,7 +6,8 @@ The 12 digits after ``#`` are the start of a SHA-256 hash. It covers a file; a c
 tokenizers; the same of a Hugging Face model; the names and contents of the files in any other folder; or the first
 file of a pattern. An option's value
 counts as a file if a file or folder of this name exists (`patterns.named`). In a checkout, the version ends with the
-commit and a hash of the current source files, which also covers uncommitted changes.
+current commit and a hash of the source files, which also covers uncommitted changes. The version of a wheel that was
+built between releases ends with its commit (``hatch_version.py``).
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def versions(third_parties: Iterable[Entry]) -> dict[str, str]:
     """The versions of sgdec, of the loaded libraries, and of third-party plugins."""
     import sgdec
 
-    found = {"sgdec": sgdec.__version__ + _checkout(Path(sgdec.__file__).parent.parent)}
+    found = {"sgdec": _version_of(sgdec.__version__, _checkout(Path(sgdec.__file__).parent.parent))}
     found |= {name: _version(name) for name in LIBRARIES if name in sys.modules}
     plugins = dict.fromkeys(map(_plugin, third_parties))
     return found | ({"plugins": ",".join(plugins)} if plugins else {})
@@ -168,6 +169,17 @@ def _version(distribution: str) -> str:
         return version(distribution)
     except PackageNotFoundError:
         return "unknown"
+
+
+def _version_of(installed: str, checkout: str) -> str:
+    """The version of sgdec with its commit. In a checkout the current one counts, not that of the installation.
+
+    >>> _version_of("0.2.0.dev0+gfc6de18d89c7", "")
+    '0.2.0.dev0+gfc6de18d89c7'
+    >>> _version_of("0.2.0.dev0+gfc6de18d89c7", "+g1f8a82ea42eb.c53644cf45a9")
+    '0.2.0.dev0+g1f8a82ea42eb.c53644cf45a9'
+    """
+    return installed.partition("+")[0] + checkout if checkout else installed
 
 
 @cache

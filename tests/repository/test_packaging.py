@@ -8,18 +8,14 @@ from __future__ import annotations
 
 import configparser
 import shutil
-import subprocess
-import sys
-import tarfile
-import zipfile
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
 
 from sgdec.io.lattice import read_lattice
+from tests.helpers.building import build, contents, metadata, unpack
 from tests.helpers.environments import Environment
 from tests.helpers.lattice_files import write_paths
 from tests.helpers.places import ROOT
@@ -31,25 +27,6 @@ SOURCES = {"sgdec": ROOT, "sgdec_predictors": ROOT / "predictors", "sgdec_decode
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build("wheel", ROOT, tmp_path_factory.mktemp("wheel"))
-
-
-def build(kind: str, folder: Path, target: Path) -> Path:
-    """A ``wheel`` or ``sdist`` of the project in a folder."""
-    code = f"import sys; from hatchling.build import build_{kind} as build; print(build(sys.argv[1]))"
-    done = subprocess.run([sys.executable, "-c", code, target], cwd=folder, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return target / done.stdout.strip()
-
-
-def contents(wheel: Path) -> set[str]:
-    with zipfile.ZipFile(wheel) as archive:
-        return set(archive.namelist())
-
-
-def metadata(wheel: Path, name: str) -> str:
-    (path,) = (path for path in contents(wheel) if path.endswith(f".dist-info/{name}"))
-    with zipfile.ZipFile(wheel) as archive:
-        return archive.read(path).decode()
 
 
 @pytest.mark.slow
@@ -99,11 +76,9 @@ def test_every_distribution_has_one_pinned_version() -> None:
 
 @pytest.mark.slow
 def test_the_wheel_of_the_source_distribution_is_the_same(wheel: Path, tmp_path: Path) -> None:
-    with tarfile.open(build("sdist", ROOT, tmp_path)) as archive:
-        safely: Any = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # older releases of Python 3.11
-        archive.extractall(tmp_path / "unpacked", **safely)
-    (folder,) = (tmp_path / "unpacked").iterdir()
+    folder = unpack(build("sdist", ROOT, tmp_path), tmp_path / "unpacked")
     again = build("wheel", folder, tmp_path)
+    assert again.name == wheel.name, "the version is that of the source distribution, which has no git"
     assert metadata(again, "RECORD") == metadata(wheel, "RECORD"), "names and hashes of all files"
 
 
@@ -186,7 +161,7 @@ def test_an_editable_install_is_found_from_the_folder_above_a_clone_named_sgdec(
     """There, the current folder comes first on the path and offers a folder ``sgdec`` without Python files."""
     clone = tmp_path / "sgdec"
     clone.mkdir()
-    for name in ("pyproject.toml", "README.md", "LICENSE", "sgdec", "predictors", "decoders"):
+    for name in ("pyproject.toml", "hatch_version.py", "README.md", "LICENSE", "sgdec", "predictors", "decoders"):
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, clone / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
