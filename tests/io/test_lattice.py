@@ -24,7 +24,7 @@ from sgdec.protocol import Hypothesis, Source
 from sgdec.search.constellation import Constellation
 from sgdec.testing.enumeration import enumerate_space
 from tests.helpers.automata import Automaton
-from tests.helpers.lattice_files import write_paths
+from tests.helpers.lattice_files import automaton_bytes, paths_bytes, write_paths
 from tests.helpers.optional import optional
 
 
@@ -72,11 +72,11 @@ def test_symbol_tables_do_not_matter(tmp_path: Path) -> None:
 
 
 def _write(path: Path, what: str) -> None:
-    data = compiled("".join(f"{i} {i + 1} 3 1\n" for i in range(50)) + "50 0\n", acceptor=True).write_to_string()
+    data = paths_bytes([((3,) * 50, 1.0)])
     if what == "transducer":
-        data = compiled("0 1 3 4 0\n1 0\n").write_to_string()
+        data = automaton_bytes([(0, (3, 4), 0.0, 1)], {1: 0.0})
     elif what == "not a number":
-        data = compiled("0 1 3 nan\n1 0\n", acceptor=True).write_to_string()
+        data = automaton_bytes([(0, 3, math.nan, 1)], {1: 0.0})
     elif what == "gzip cut short":
         data = gzip.compress(data)[:-20]
     elif what == "gzip damaged":
@@ -159,7 +159,7 @@ def test_a_file_cut_short_anywhere_is_refused(tmp_path: Path, arc_type: str) -> 
 
 @pytest.mark.parametrize("target", [-1, 3, 1 << 30])
 def test_an_arc_that_leads_nowhere_is_refused(tmp_path: Path, target: int) -> None:
-    data = compiled("0 1 7 0.5\n1\n", acceptor=True).write_to_string()
+    data = automaton_bytes([(0, 7, 0.5, 1)], {1: 0.0})
     arc = struct.pack("<iifi", 7, 7, 0.5, 1)
     assert arc in data
     (tmp_path / "a.fst").write_bytes(data.replace(arc, struct.pack("<iifi", 7, 7, 0.5, target)))

@@ -170,7 +170,7 @@ def test_on_a_stochastic_lattice_log_scores_are_conditional_probabilities(tmp_pa
         final[state] = -math.log(shares[4])
         for share in shares[:4]:
             arcs.append((state, int(rng.integers(4)), int(rng.choice([0, 0, 3, 4, 5])), -math.log(share)))
-    path = Automaton(arcs, final).write(tmp_path / "all.fst", "log64")
+    path = Automaton(arcs, final).write(tmp_path / "all.fst", "log")
     predictor = NfstPredictor(str(path), semiring="log")
     states = predictor.initialize_batch([Source(1, ())])
     for _ in range(4):
@@ -255,7 +255,7 @@ def test_a_token_cycle_that_gains_has_no_bound_and_leaves_others_alone(tmp_path:
 
 def test_sentences_choose_their_lattices(tmp_path: Path) -> None:
     for number, label in ((1, 3), (2, 4)):
-        compiled(f"0 1 {label} 1\n1 0\n").write(str(tmp_path / f"{number}.fst"))
+        Automaton.parsed(f"0 1 {label} 1\n1 0\n").write(tmp_path / f"{number}.fst")
     predictor = NfstPredictor(str(tmp_path / "{id}.fst"))
     assert [set(totals_of(space_of(predictor, sentence=number))) for number in (2, 1)] == [{(4,)}, {(3,)}]
 
@@ -314,7 +314,7 @@ MISTAKES = {
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_an_unfit_lattice_is_one_line_with_file_sentence_and_way_out(tmp_path: Path, mistake: str) -> None:
     semiring, text, complaint = MISTAKES[mistake]
-    compiled(text).write(str(tmp_path / "7.fst"))
+    Automaton.parsed(text).write(tmp_path / "7.fst")
     predictor = NfstPredictor(str(tmp_path / "{id}.fst"), semiring=semiring, context=Context(vocab_size=100))  # type: ignore[arg-type]
     with pytest.raises(SgdecError) as error:
         predictor.initialize_batch([Source(7, ())])
@@ -376,7 +376,7 @@ class TestCyclicNfst(TestNfst):
     def prepare(self, folder: Path) -> dict[str, Any]:
         text = "0 1 0 0.5\n1 0 0 0.9\n0 1 3 0.4\n1 2 3 0.7\n2 0 4 1.5\n2 2 0 1.0\n2 0.25\n1 3 2 0.5\n3 0\n"
         for number in range(1, 4):
-            compiled(text).write(str(folder / f"{number}.fst"))
+            Automaton.parsed(text).write(folder / f"{number}.fst")
         return {"path": f"{folder}/{{id}}.fst", "semiring": "log"}
 
 
