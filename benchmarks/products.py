@@ -27,7 +27,7 @@ from sgdec_predictors.ngram import NGram
 
 from sgdec.estimation.kneser_ney import estimate, join
 from sgdec.io.arpa import write_arpa
-from sgdec.io.openfst_writing import State, write_openfst
+from sgdec.io.openfst_writing import OpenFstState, write_openfst
 from sgdec.protocol import Source
 from sgdec.search.constellation import Constellation
 from sgdec.search.scheduler import Scheduler
@@ -76,7 +76,7 @@ def write_inputs(folder: Path, sentences: int, width: int) -> None:
     text = []
     for number in range(1, sentences + 1):
         columns = [rng.sample(range(3, 3 + WORDS), width) for _ in range(COLUMNS)]
-        lattice: list[State] = [
+        lattice: list[OpenFstState] = [
             (inf, [(word, word, rng.uniform(0, 0.05), place + 1) for word in words])
             for place, words in enumerate(columns)
         ]

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from sgdec.arrays import Floats, Ints
 from sgdec.context import BOS, EOS, UNK
 from sgdec.io.openfst import LatticeError, OpenFstAutomata, first_arc, read_together
-from sgdec.io.openfst_writing import State, write_openfst
+from sgdec.io.openfst_writing import OpenFstState, write_openfst
 from sgdec.io.symbols import misnumbered
 from sgdec.protocol import Hypothesis
 
@@ -138,7 +138,7 @@ def write_nbest(path: str | Path, hypotheses: Sequence[Hypothesis]) -> int:
     Raises SgdecError if the file cannot be written.
     """
     listed = [hypothesis for hypothesis in hypotheses if UNK not in hypothesis.tokens]
-    states: list[State] = []
+    states: list[OpenFstState] = []
     if listed:
         tree, end = _prefix_tree(listed)
         for state, arcs in enumerate(tree):

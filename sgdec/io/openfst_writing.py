@@ -14,11 +14,11 @@ from sgdec.io.writing import write_whole
 _EXPANDED, _MUTABLE, _ACCEPTOR, _NOT_ACCEPTOR = 0x1, 0x2, 0x10000, 0x20000
 """Properties that a header states (fst/properties.h); OpenFst computes others when it needs them."""
 
-State = tuple[float, Sequence[tuple[int, int, float, int]]]
+OpenFstState = tuple[float, Sequence[tuple[int, int, float, int]]]
 """A state: its final cost, infinite = not final; its arcs: label, output label, cost and target."""
 
 
-def write_openfst(path: str | Path, states: Sequence[State], *, durable: bool = True) -> None:
+def write_openfst(path: str | Path, states: Sequence[OpenFstState], *, durable: bool = True) -> None:
     """Write an automaton whose state 0 is the start, gzipped if ``path`` ends in ``.gz``; no states = it is empty.
 
     Costs are stored in single precision.
@@ -30,7 +30,7 @@ def write_openfst(path: str | Path, states: Sequence[State], *, durable: bool = 
     write_whole(path, gzip.compress(data, mtime=0) if str(path).endswith(".gz") else data, durable=durable)
 
 
-def openfst_bytes(states: Sequence[State]) -> bytes:
+def openfst_bytes(states: Sequence[OpenFstState]) -> bytes:
     """The content of an OpenFst file, before compression."""
     arcs = [arc for _, leaving in states for arc in leaving]
     acceptor = all(label == output for label, output, _, _ in arcs)

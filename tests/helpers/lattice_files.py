@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from pathlib import Path
 
-from sgdec.io.openfst_writing import State, openfst_bytes
+from sgdec.io.openfst_writing import OpenFstState, openfst_bytes
 
 Arc = tuple[int, int | tuple[int, int], float, int]
 """Origin; label, or what a transducer reads and what it writes; cost; target."""
@@ -20,7 +20,7 @@ def automaton_bytes(arcs: Iterable[Arc], final: Mapping[int, float], arc_type: s
         reads, writes = label if isinstance(label, tuple) else (label, label)
         leaving.setdefault(origin, []).append((reads, writes, cost, target))
     named = {*final, *leaving, *(arc[-1] for own in leaving.values() for arc in own)}
-    states: list[State] = [
+    states: list[OpenFstState] = [
         (final.get(state, inf), leaving.get(state, [])) for state in range(max(named, default=-1) + 1)
     ]
     standard, wanted = (struct.pack("<i", len(name)) + name.encode() for name in ("standard", arc_type))

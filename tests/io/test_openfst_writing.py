@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sgdec.io.openfst_writing import State, openfst_bytes, write_openfst
+from sgdec.io.openfst_writing import OpenFstState, openfst_bytes, write_openfst
 from sgdec.io.transducer import read_transducer
 from tests.helpers.optional import optional
 
@@ -19,12 +19,12 @@ pywrapfst = optional("pywrapfst")
 
 
 @st.composite
-def automata(draw: st.DrawFn) -> list[State]:
+def automata(draw: st.DrawFn) -> list[OpenFstState]:
     number = draw(st.integers(0, 6))
     costs = st.floats(allow_nan=False, width=32).filter(lambda cost: cost > -math.inf)
     labels = st.integers(0, 2**31 - 1)
     acceptor = draw(st.booleans())
-    states: list[State] = []
+    states: list[OpenFstState] = []
     for _ in range(number):
         arcs = draw(st.lists(st.tuples(labels, labels, costs, st.integers(0, number - 1)), max_size=5))
         states.append((draw(costs), [(i, i if acceptor else o, cost, target) for i, o, cost, target in arcs]))
@@ -32,7 +32,7 @@ def automata(draw: st.DrawFn) -> list[State]:
 
 
 @given(automata())
-def test_pynini_reads_what_it_would_have_built(states: list[State]) -> None:
+def test_pynini_reads_what_it_would_have_built(states: list[OpenFstState]) -> None:
     read = pynini.Fst.read_from_string(openfst_bytes(states))
     built = pynini.Fst()
     built.add_states(len(states))
@@ -53,7 +53,7 @@ def test_pynini_reads_what_it_would_have_built(states: list[State]) -> None:
 
 
 @given(automata())
-def test_our_own_reader_reads_it(tmp_path_factory: pytest.TempPathFactory, states: list[State]) -> None:
+def test_our_own_reader_reads_it(tmp_path_factory: pytest.TempPathFactory, states: list[OpenFstState]) -> None:
     path = tmp_path_factory.mktemp("written") / "a.fst.gz"
     write_openfst(path, states)
     assert gzip.decompress(path.read_bytes()) == openfst_bytes(states)
