@@ -1,10 +1,11 @@
-"""Does everything that sgdec asks for come as wheels, on each system and Python that it supports? Needs network and uv.
+"""Does everything that sgdec asks for come as wheels, on each supported system and Python? Needs network and uv.
 
     pip install uv
     python .github/resolve_wheels.py [PYPROJECT]
 
-uv resolves ``sgdec[all]`` for each of them from here, with wheels alone, and prints a table; what does not resolve follows
-with uv's reason, and makes the exit status 1. Nothing is installed. The floors of the systems are those of the README.
+uv resolves ``sgdec[all]`` for each of them from here, with wheels alone, and prints a table; what does not resolve
+follows with uv's reason, and makes the exit status 1. Nothing is installed. The floors of the systems are the
+README's.
 """
 
 from __future__ import annotations

@@ -147,7 +147,8 @@ def test_the_list_of_changes_can_be_scanned() -> None:
 
 
 FIRST = f"## [Unreleased]\n\nThese changes will become {NEXT}.\n\n### Decoders\n- One.\n"
-RELEASED = FIRST + "\n## [0.0.2] - 2026-02-01\n\n### Decoders\n- Two.\n\n## [0.0.1] - 2026-01-01\n\n### Models\n- One.\n"
+SECOND, THIRD = "## [0.0.2] - 2026-02-01\n\n### Decoders\n- Two.\n", "## [0.0.1] - 2026-01-01\n\n### Models\n- One.\n"
+RELEASED = f"{FIRST}\n{SECOND}\n{THIRD}"
 
 
 @pytest.mark.parametrize(
