@@ -68,3 +68,10 @@ def test_nothing_final_is_inherited_from() -> None:
             if final & set(re.findall(r"\w+", bases)):
                 found.append((path.relative_to(TESTS).as_posix(), name))
     assert found == []
+
+
+def test_what_not_every_machine_can_install_is_imported_by_one_helper() -> None:
+    """So that tests skip by name without it, and fail under `.ci/run`."""
+    direct = re.compile(r"^ *(?:import|from) (?:pynini|pywrapfst|kenlm)\b", re.MULTILINE)
+    files = {path for path in TESTS.rglob("*.py") if direct.search(path.read_text("utf-8"))}
+    assert files == set()
