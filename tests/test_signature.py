@@ -198,7 +198,8 @@ def test_symbolic_runs_name_no_library_that_they_do_not_load(tmp_path: Path) -> 
     run = ["decode", "--predictors", "wc", "--vocab-size", "5", "--input-format", "ids", "in"]
     done = subprocess.run([sys.executable, "-m", "sgdec.cli", *run], cwd=tmp_path, capture_output=True, text=True)
     line = done.stderr.splitlines()[-1]
-    assert line.startswith(f"signature: sgdec:{sgdec.__version__.partition('+')[0]}") and "torch" not in line and "threads" not in line
+    assert line.startswith(f"signature: sgdec:{sgdec.__version__.partition('+')[0]}")
+    assert "torch" not in line and "threads" not in line
 
 
 def test_scores_of_given_outputs_come_from_no_decoder(folder: Path) -> None:
