@@ -3,8 +3,8 @@
     pip install uv
     python .github/resolve_wheels.py [PYPROJECT]
 
-uv resolves ``sgdec[all]`` for each of them from here, with wheels alone. Prints a table, then uv's reason for each that
-does not resolve; the exit status is 1 if there is one. Nothing is installed. The floors are those of the README.
+uv resolves ``sgdec[all]`` for each of them from here, with wheels alone. Prints a table, then uv's reason for each
+that does not resolve; the exit status is 1 if there is one. Nothing is installed. The floors are those of the README.
 """
 
 from __future__ import annotations
