@@ -4,7 +4,7 @@
     0.1.0.dev0+gCOMMIT      any other commit; followed by .dirty if the tree has changes
     0.1.0.dev0              a copy of the files without git
 
-A local part (after +) makes the wheels of commits differ, and no index takes it. A source distribution has its
+The local part (after +) makes the wheels of commits differ, and no index takes it. A source distribution has its
 version in PKG-INFO, and this file is not asked.
 """
 
@@ -36,8 +36,8 @@ def version(folder: Path) -> str:
 
 def _git(folder: Path, *args: str) -> str:
     """What git prints; "" where git is missing, refuses the folder or fails."""
-    command = ["git", "--no-optional-locks", *args]
     try:
+        command = ["git", "--no-optional-locks", *args]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, encoding="utf-8")
     except OSError:
         return ""

@@ -1,11 +1,10 @@
-"""Does everything that sgdec asks for come as wheels, on each supported system and Python? Needs network and uv.
+"""Does all that sgdec asks for come as wheels, on each system and Python that it supports? Needs network and uv.
 
     pip install uv
     python .github/resolve_wheels.py [PYPROJECT]
 
-uv resolves ``sgdec[all]`` for each of them from here, with wheels alone, and prints a table; what does not resolve
-follows with uv's reason, and makes the exit status 1. Nothing is installed. The floors of the systems are the
-README's.
+uv resolves ``sgdec[all]`` for each of them from here, with wheels alone. Prints a table, then uv's reason for each
+that does not resolve; the exit status is 1 if there is one. Nothing is installed. The floors are those of the README.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ def reason(pyproject: Path, system: str, python: str) -> str:
 
 
 def main(pyproject: Path) -> int:
-    reasons = {}
+    reasons: dict[tuple[str, str], str] = {}
     print(f"{'':16}" + "".join(f"{python:>6}" for python in PYTHONS))
     for system in SYSTEMS:
         row = {python: reason(pyproject, system, python) for python in PYTHONS}

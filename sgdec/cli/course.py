@@ -72,8 +72,7 @@ def zip_(assignment: str, output: str, wheels: str | None, seed: int | None) -> 
     with whole_file(output) as file:
         made.write_zip(file, assignment, None if wheels is None else Path(wheels), seed)
     if wheels is None and ".dev" in sgdec.__version__:
-        warning = f"Warning: no index has sgdec {sgdec.__version__}, so its setup.sh will fail. Give --wheels."
-        click.echo(warning, err=True)
+        log.warning("No index has sgdec %s, so setup.sh will fail. Give --wheels.", sgdec.__version__)
     click.echo(f"Wrote {output}. It contains the hidden checks and the seed: give it to nobody.")
 
 

@@ -66,6 +66,18 @@ def test_the_file_has_one_assignment_with_scripts_that_can_be_run(tmp_path: Path
         assert "assignment=beam\n" in archive.read("run_autograder").decode()
 
 
+def test_a_version_between_releases_is_in_no_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sgdec, "__version__", "0.3.0")
+    made(tmp_path)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(sgdec, "__version__", "0.3.0.dev0+gabc")
+    made(tmp_path)
+    expected = "Warning: No index has sgdec 0.3.0.dev0+gabc, so setup.sh will fail. Give --wheels.\n"
+    assert capsys.readouterr().err == expected
+
+
 def test_seeds_are_secret_unless_given(tmp_path: Path) -> None:
     def content(*more: str) -> bytes:
         return made(tmp_path, *more).read_bytes()

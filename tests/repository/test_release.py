@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import shutil
 import subprocess
+import sys
 import tomllib
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pytest
 from packaging.version import Version
@@ -22,8 +25,8 @@ from tests.helpers.places import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 ADDRESS = PROJECT["urls"]["Repository"]
-OTHER_ADDRESS = re.compile(r"(?:https?://|git@)[\w.-]+[/:][\w./-]*\bsgdec\b[\w./-]*")
-"""An address with a part called sgdec."""
+OTHER_ADDRESS = re.compile(r"(?:https?://(?!pypi\.org/)|git@)[\w.-]+[/:][\w./-]*\bsgdec\b[\w./-]*")
+"""An address with a part called sgdec, apart from that of its releases."""
 CHANGES = (ROOT / "CHANGELOG.md").read_text("utf-8")
 RELEASE = re.compile(r"^## \[(.+?)\](?: - (\d{4}-\d\d-\d\d))?$", re.MULTILINE)
 LONGEST = 160
@@ -108,6 +111,48 @@ def test_there_is_no_other_address_of_sgdec_in_the_tree() -> None:
     assert found == []
 
 
+SCRIPTS = ROOT / ".github"
+
+
+def script(name: str) -> dict[str, Any]:
+    """The names of a script of the workflows, which lies in no package."""
+    return runpy.run_path(str(SCRIPTS / f"{name}.py"))
+
+
+def test_a_release_needs_its_changes_and_its_citation() -> None:
+    unprepared = script("release_check")["unprepared"]
+    changes, citation = "\n## [0.3.0] - 2026-01-02\n", "title: x\nversion: 0.3.0\nlicense: y\n"
+    assert unprepared("0.3.0", changes, citation) == []
+    assert len(unprepared("0.3.0", changes.replace(" - 2026-01-02", ""), citation)) == 1
+    assert len(unprepared("0.3.0", changes, citation.replace("0.3.0", "0.3.0rc1"))) == 1
+    assert len(unprepared("0.3.1", changes, citation)) == 2
+    assert unprepared("0.3.1.dev0+g123", changes, citation) == []
+
+
+@pytest.mark.parametrize("workflow", sorted((SCRIPTS / "workflows").glob("*.yml")), ids=lambda path: path.stem)
+def test_workflows_are_read_and_test_the_pythons_that_are_asked_for(workflow: Path) -> None:
+    yaml = pytest.importorskip("yaml")
+    jobs = yaml.safe_load(workflow.read_text("utf-8"))["jobs"]
+    assert jobs and all(job["steps"] for job in jobs.values())
+    for job in jobs.values():
+        assert job.get("strategy", {}).get("matrix", {}).get("python", PYTHONS) == PYTHONS
+
+
+PYTHONS = list(script("resolve_wheels")["PYTHONS"])
+
+
+def test_uv_is_asked_for_every_system_and_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a uv that has wheels for no macOS."""
+    asked = tmp_path / "asked"
+    (tmp_path / "uv").write_text(f'#!/bin/sh\necho "$*" >>{asked}\ncase "$*" in *darwin*) exit 1;; esac\n')
+    (tmp_path / "uv").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    done = subprocess.run([sys.executable, SCRIPTS / "resolve_wheels.py"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    assert len(set(asked.read_text().splitlines())) == 16
+    assert done.stdout.count("yes") == 12 and done.stdout.count("\nmacOS arm64, Python 3.1") == 4
+
+
 def test_the_citation_names_the_last_release_or_the_first_to_come() -> None:
     released = [name for name, _ in RELEASE.findall(CHANGES) if name != "Unreleased"]
     (cited,) = re.findall(r"^version: (.*)$", (ROOT / "CITATION.cff").read_text("utf-8"), re.MULTILINE)
@@ -123,7 +168,8 @@ def complaints(text: str) -> list[str]:
     dated = [(Version(name), date.fromisoformat(day)) for name, day in releases if name != "Unreleased" and day]
     if names[:1] != ["Unreleased"] or releases[0][1] or len(dated) != len(names) - 1:
         found.append("[Unreleased] comes first, without a date, then releases with dates")
-    if [number for number, _ in dated] != sorted({number for number, _ in dated}, reverse=True):
+    numbers = [Version(NEXT), *(number for number, _ in dated)]
+    if numbers != sorted(set(numbers), reverse=True):
         found.append("the newest version comes first")
     if [day for _, day in dated] != sorted((day for _, day in dated), reverse=True):
         found.append("a version is not older than the one below it")
@@ -147,8 +193,7 @@ def test_the_list_of_changes_can_be_scanned() -> None:
 
 
 FIRST = f"## [Unreleased]\n\nThese changes will become {NEXT}.\n\n### Decoders\n- One.\n"
-SECOND, THIRD = "## [0.0.2] - 2026-02-01\n\n### Decoders\n- Two.\n", "## [0.0.1] - 2026-01-01\n\n### Models\n- One.\n"
-RELEASED = f"{FIRST}\n{SECOND}\n{THIRD}"
+RELEASED = f"{FIRST}\n## [0.0.2] - 2026-02-01\n\n### Models\n- Two.\n\n## [0.0.1] - 2026-01-01\n\n### CLI\n- One.\n"
 
 
 @pytest.mark.parametrize(
