@@ -88,7 +88,7 @@ def constellation(folder: Path, mix: str, seed: int, *, cyclic: bool = False, ti
     """``folder``: its files are written if they are not there yet."""
     folder, lm = folder / f"{seed} {cyclic} {ties} {mix}", folder / f"{seed} {cyclic} {ties} {mix}" / "lm.arpa"
     if not lm.is_file():
-        folder.mkdir()
+        folder.mkdir(exist_ok=True)  # it is there if a test was skipped while it wrote
         rng = random.Random(f"{mix} {seed}")
         for name in ("a", "b"):
             for sentence in range(1, SENTENCES + 1):

@@ -19,11 +19,14 @@ sys.path.append(str(ROOT / "benchmarks"))
 from figures import FIGURES  # noqa: E402
 from ratchet import Side, table, verdict  # noqa: E402
 
+from tests.helpers.optional import optional  # noqa: E402
+
 SLOWER = "        sum(range(100_000))\n"
 """About seven times as slow as the few expansions that follow it, so machine load cannot hide the slowdown."""
 
 
 def test_every_figure_runs() -> None:
+    optional("pynini")  # benchmarks/symbolic.py writes lattices with it
     here = Side("this tree", ROOT)
     here.measure(list(FIGURES), tiny=True)
     assert not here.errors
