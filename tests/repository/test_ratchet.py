@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.optional import optional
 from tests.helpers.places import ROOT
 
 pytestmark = pytest.mark.slow
@@ -18,8 +19,6 @@ sys.path.append(str(ROOT / "benchmarks"))
 
 from figures import FIGURES  # noqa: E402
 from ratchet import Side, table, verdict  # noqa: E402
-
-from tests.helpers.optional import optional  # noqa: E402
 
 SLOWER = "        sum(range(100_000))\n"
 """About seven times as slow as the few expansions that follow it, so machine load cannot hide the slowdown."""
