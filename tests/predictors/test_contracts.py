@@ -19,6 +19,7 @@ from sgdec.testing import PredictorContract, walks
 from tests.helpers.automata import Automaton
 from tests.helpers.breadth import EXHAUSTIVE
 from tests.helpers.contracts import HOST, PluginContract, V, contracts
+from tests.helpers.places import DATA
 
 
 class TestWordCount(PluginContract):
@@ -97,6 +98,23 @@ class TestNgramWithoutVocabulary(TestNgram):
 
     def prepare(self, folder: Path) -> dict[str, Any]:
         return {"path": str(write_arpa(folder))}
+
+
+@pytest.mark.slow
+class TestNgramOfHashedKenlm(PluginContract):
+    """A binary is read by other code than an ARPA file."""
+
+    plugin = "ngram"
+    prefixes = ((3, 4, 5), (5, 3, 4), (8, 3, 4), (0, 4), (7, 7, 4))
+    binary = "tiny.kenlm"
+
+    def prepare(self, folder: Path) -> dict[str, Any]:
+        return {"path": str(DATA / self.binary), "max_score": 0.0, "context": Context(vocab_size=V)}
+
+
+@pytest.mark.slow
+class TestNgramOfSortedKenlm(TestNgramOfHashedKenlm):
+    binary = "tiny.qatrie.kenlm"
 
 
 @pytest.fixture(scope="module")

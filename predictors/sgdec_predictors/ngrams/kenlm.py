@@ -166,11 +166,12 @@ class _Histories(dict[int, History]):
         return places[np.unique(histories[places], return_index=True)[1]] if len(places) else places
 
     def add(self, histories: Ints, words: Ints, backoffs: Singles, lengths: Ints) -> None:
-        """Add different histories; of ``words`` and ``backoffs`` ``[n, longest]`` the first ``lengths`` count."""
+        """Add different histories, with ``words`` and ``backoffs`` ``[n, longest]``, the last word first.
+
+        Words after the first ``lengths`` mean nothing; their back-offs are -0.0, or the history would be longer.
+        """
         rows = self._row_of[histories] = self._take(len(histories))
-        within = np.arange(words.shape[1]) < lengths[:, None]
-        self.words[rows], self.lengths[rows] = np.where(within, words, 0), lengths
-        self.backoffs[rows] = np.where(within, backoffs, np.float32(-0.0))
+        self.words[rows], self.backoffs[rows], self.lengths[rows] = words, backoffs, lengths
 
     def _take(self, count: int) -> Ints:
         """New rows, with room for them."""

@@ -30,10 +30,11 @@ Keys = npt.NDArray[np.uint64]
 _SPREAD_KEY, _SPREAD_WORD = 8978948897894561157, 17894857484156487943
 """The factors that combine the key of an n-gram with a word before it."""
 _ALL_BITS = (1 << 64) - 1
-_AT_ONCE, _MOST_AT_ONCE = 6, 1 << 10
-"""Two thirds of a table are full, so a search looks at one to four places on average, and at dozens at most."""
+_AT_ONCE, _MOST_AT_ONCE = 6, 1 << 20
+"""Places that one search looks at together at first, and all searches at most. Two thirds of a table are full, so a
+search looks at one to four places on average, and at dozens at most."""
 _ROWS = 1 << 18
-"""The number of places that are looked at together."""
+"""The number of places that are looked at together for a free one."""
 _BEYOND = "a word has a number beyond the unigrams"
 
 
@@ -116,7 +117,8 @@ def _all_extended(before: Ints, keys: Keys) -> Keys:
 class _Table:
     """A hash table with linear probing: an entry is at the first place from key mod size that was free.
 
-    One place at least is free, so that every search ends."""
+    One place at least is free, so that every search ends.
+    """
 
     def __init__(
         self, file: KenlmFile, parts: FileParts, entries: int, content: int, what: str, *, longest: bool = False
@@ -160,5 +162,6 @@ class _Table:
             ends = (stored == wanted[:, None]) | (stored == 0)
             last = np.arange(len(left)), np.where(ends.any(axis=1), ends.argmax(axis=1), -1)
             found[left] = np.where(stored[last] == 0, -1, places[last])
-            left, at_once = left[~ends[last]], min(8 * at_once, _MOST_AT_ONCE)
+            left = left[~ends[last]]
+            at_once = max(1, min(8 * at_once, _MOST_AT_ONCE // max(1, len(left))))
         return found

@@ -277,7 +277,7 @@ class _Level(_Longest):
 
     def ranges(self, places: Ints) -> Ints:
         """`range` for each of an array, ``[n, 2]``."""
-        ends = np.minimum(np.stack([places, places + 1], axis=1), self._entries)
+        ends = np.stack([places, places + 1], axis=1)
         found = self._numbers(ends, self._next, self._lower_bits).astype(np.int64)
         if self._compressed:
             found |= np.searchsorted(self._firsts, ends.astype(np.uint64), "right") - 1 << self._lower_bits

@@ -14,9 +14,13 @@ import numpy as np
 import pytest
 from sgdec_predictors.ngrams.kenlm import KenlmModel
 from sgdec_predictors.ngrams.kenlm_file import check_kenlm
+from sgdec_predictors.ngrams.kenlm_hashed import _Table
+from sgdec_predictors.ngrams.kenlm_header import DamagedKenlm, FileParts, KenlmFile, read_header
 from sgdec_predictors.ngrams.kenlm_module import KenlmModule
+from sgdec_predictors.ngrams.kenlm_sorted import SortedNgrams
 
 from sgdec.errors import SgdecError
+from sgdec.files import read_arpa
 from tests.helpers.mutation import in_child, mutants
 from tests.helpers.optional import optional
 from tests.helpers.places import DATA
@@ -119,3 +123,70 @@ def test_a_bad_reference_is_found_when_it_is_followed(tmp_path: Path) -> None:
     ):
         with pytest.raises(SgdecError, match=r"bad\.kenlm: KenLM cannot read it: a reference to 2-grams leads"):
             ask()
+
+
+def test_a_word_has_no_number_beyond_the_unigrams(tmp_path: Path) -> None:
+    """There are six, and a place for a seventh: KenLM's ``<unk>`` if the model does not list it."""
+    data = PROBING.read_bytes()
+    place = next(at for at in range(144, 144 + 108, 12) if any(data[at : at + 8]))
+    for number, complaint in ((6, ""), (7, "a word has a number beyond the unigrams")):
+        path = tmp_path / f"{number}.kenlm"
+        path.write_bytes(replaced(PROBING, place + 8, bytes([number])))
+        for read in (check_kenlm, lambda path: KenlmModel(str(path), WORDS).symbol("unheard-of")):
+            if complaint:
+                with pytest.raises(SgdecError, match=complaint):
+                    read(path)
+            else:
+                read(path)
+
+
+@pytest.mark.parametrize("lost", [1, 4, 8])
+def test_the_last_table_is_whole(lost: int, tmp_path: Path) -> None:
+    """``bigrams.probing.kenlm`` ends with its last table, because it was built without words."""
+    whole = DATA / "layouts" / "bigrams.probing.kenlm"
+    check_kenlm(whole)
+    (tmp_path / "bad.kenlm").write_bytes(whole.read_bytes()[:-lost])
+    with pytest.raises(SgdecError, match="it is cut short"):
+        KenlmModel(str(tmp_path / "bad.kenlm"), [])
+
+
+@pytest.mark.parametrize("name", ["random.trie.kenlm", "random.atrie.kenlm"])
+def test_a_reference_beyond_the_longer_ngrams_is_followed_nowhere(name: str) -> None:
+    """All references of the trigrams are set to 127; there are 120 4-grams. The upper bits of the array are all 1."""
+    path = DATA / "layouts" / name
+    data = np.fromfile(path, np.uint8)
+    ngrams = SortedNgrams(read_header(data))
+    level = ngrams._levels[1]
+    for place in range(level._entries + 1):
+        for bit in range(place * level._entry_bits + level._next, (place + 1) * level._entry_bits):
+            level._bytes[bit >> 3] |= 1 << (bit & 7)
+    level._firsts[:] = 0
+    arpa = read_arpa(path.parent / "random.arpa")
+    words = [ngrams.word(arpa.words[word]) for word in arpa.orders[3].words[0].tolist()]
+    last, *before = reversed(words)
+    assert len(ngrams.ending(last, before[:1])) == 2
+    arrays = np.array([last]), np.array([before]), np.array([3])
+    for follow in (lambda: ngrams.ending(last, before), lambda: [*ngrams.all_ending(*arrays)], ngrams.check):
+        with pytest.raises(DamagedKenlm, match="a reference to 4-grams leads out of them"):
+            follow()
+
+
+@pytest.mark.parametrize("free", [1, 7, 20])
+def test_a_search_that_wraps_around_finds_what_is_there(free: int) -> None:
+    """In tables that are nearly full, ways are long and cross the end."""
+    rng = np.random.default_rng(free)
+    keys = rng.integers(1, 1 << 63, 200, np.uint64)
+    size = len(keys) + free
+    rows = np.zeros(size, [("key", "<u8"), ("score", "<f4")])
+    places = {}
+    for key in keys.tolist():
+        place = next(at % size for at in range(key % size, key % size + size) if not rows["key"][at % size])
+        rows[place], places[key] = (key, 0.5), place
+    file = KenlmFile(rows.view(np.uint8), 0, (len(keys),), (size + 0.5) / len(keys), 0, False)
+    table = _Table(file, FileParts(file), len(keys), 4, "words", longest=True)
+    absent = rng.integers(1, 1 << 63, 200, np.uint64)
+    assert table.size == size and max(places[key] - key % size for key in places) < size
+    assert min(places[key] - key % size for key in places) < -1, "a way crosses the end"
+    assert table.find_all(np.concatenate([keys, absent])).tolist() == [*places.values(), *[-1] * len(absent)]
+    found = [table.find(key) for key in (*keys.tolist(), *absent.tolist())]
+    assert [entry and entry[0] for entry in found] == [*places.values(), *[None] * len(absent)]
