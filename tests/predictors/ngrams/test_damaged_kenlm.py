@@ -152,18 +152,19 @@ def test_the_last_table_is_whole(lost: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["random.trie.kenlm", "random.atrie.kenlm"])
 def test_a_reference_beyond_the_longer_ngrams_is_followed_nowhere(name: str) -> None:
-    """All references of the trigrams are set to 127; there are 120 4-grams. The upper bits of the array are all 1."""
+    """The references of the trigrams after one are set to 127, beyond its last 4-gram. There are 120 4-grams. In the
+    array, all upper bits are 1."""
     path = DATA / "layouts" / name
-    data = np.fromfile(path, np.uint8)
-    ngrams = SortedNgrams(read_header(data))
-    level = ngrams._levels[1]
-    for place in range(level._entries + 1):
-        for bit in range(place * level._entry_bits + level._next, (place + 1) * level._entry_bits):
-            level._bytes[bit >> 3] |= 1 << (bit & 7)
-    level._firsts[:] = 0
+    ngrams = SortedNgrams(read_header(np.fromfile(path, np.uint8)))
     arpa = read_arpa(path.parent / "random.arpa")
-    words = [ngrams.word(arpa.words[word]) for word in arpa.orders[3].words[0].tolist()]
-    last, *before = reversed(words)
+    last, *before = (ngrams.word(arpa.words[word]) for word in arpa.orders[3].words[0, ::-1].tolist())
+    (_, _, (place, _, _), _) = ngrams.ending(last, before)
+    level = ngrams._levels[1]
+    for after in range(place + 1, level._entries + 1):
+        for bit in range(after * level._entry_bits + level._next, (after + 1) * level._entry_bits):
+            level._bytes[bit >> 3] |= 1 << (bit & 7)
+    if name == "random.atrie.kenlm":
+        level._firsts[1:] = place + 1
     assert len(ngrams.ending(last, before[:1])) == 2
     arrays = np.array([last]), np.array([before]), np.array([3])
     for follow in (lambda: ngrams.ending(last, before), lambda: [*ngrams.all_ending(*arrays)], ngrams.check):
