@@ -2,9 +2,10 @@
 
 Random models of the shapes of Marian (6 + 6 layers of width 512) and GPT-2 (12 layers of width 768) in fp32 on one
 thread of a CPU. All outputs have the same number of tokens, so both sides do the same work. Each line is one round;
-within a round the sides alternate. Times are CPU times in seconds.
+within a round the sides alternate. Times are CPU times in seconds; on a GPU they are seconds of wall-clock time.
 
     python benchmarks/pretrained.py search [--shape marian] [--beam 5] [--sentences 64] [--generate 16,64]
+        [--device cpu|cuda] [--precision fp32|bf16]
     python benchmarks/pretrained.py trie [--entries 1000000] [--beam 1000]
     python benchmarks/pretrained.py ensemble
     python benchmarks/pretrained.py memory
@@ -38,6 +39,7 @@ from sgdec_decoders.greedy import GreedyDecoder
 from sgdec_predictors.hf import HfPredictor
 from sgdec_predictors.trie import TriePredictor
 
+from sgdec.context import Context
 from sgdec.decoder import Decoder
 from sgdec.io.entries import read_entries
 from sgdec.io.trie import build_trie
@@ -58,6 +60,8 @@ def main() -> None:
     parser.add_argument("--generate", default="16,64", help="batch sizes of generate()")
     parser.add_argument("--entries", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--device", default="cpu", help="of search")
+    parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32", help="of search")
     given = parser.parse_args()
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
@@ -68,14 +72,17 @@ def main() -> None:
 
 def search(given: argparse.Namespace) -> None:
     beam = given.beam or 5
-    model, predictor = make(given.shape)
+    model, predictor = make(given.shape, device=given.device, precision=given.precision)
     sources = make_sources(given.shape, given.sentences)
     sizes = [int(size) for size in given.generate.split(",")]
     decoder: Decoder = GreedyDecoder() if beam == 1 else BeamDecoder(size=beam)
     ratios = []
     for _ in range(given.rounds):
-        theirs = {size: timed(lambda size=size: generate(model, predictor, sources, beam, size))[0] for size in sizes}
-        ours, found = timed(lambda: run({"hf": predictor}, decoder, sources))
+        theirs = {
+            size: timed(lambda size=size: generate(model, predictor, sources, beam, size), given.device)[0]
+            for size in sizes
+        }
+        ours, found = timed(lambda: run({"hf": predictor}, decoder, sources), given.device)
         ratios.append(ours / min(theirs.values()))
         expansions = sum(result.expansions for result in found)
         sides = f"generate {rounded(theirs)}, sgdec {ours:.2f} ({expansions} expansions)"
@@ -154,7 +161,9 @@ def memory(given: argparse.Namespace) -> None:
     print("transformers, MiB:", [round(value / 2**20, 1) for value in theirs])
 
 
-def make(shape: str, *, max_length: int = TOKENS, seed: int = 0) -> tuple[Any, HfPredictor]:
+def make(
+    shape: str, *, max_length: int = TOKENS, seed: int = 0, device: str = "cpu", precision: str = "fp32"
+) -> tuple[Any, HfPredictor]:
     """A model, and a predictor of the same weights, which are read from a folder."""
     torch.manual_seed(seed)
     size = V[shape]
@@ -169,7 +178,9 @@ def make(shape: str, *, max_length: int = TOKENS, seed: int = 0) -> tuple[Any, H
         model = transformers.GPT2LMHeadModel(transformers.GPT2Config())
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)
-        return model.eval(), HfPredictor(folder)
+        dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
+        context = Context(device=device, precision=precision)
+        return model.eval().to(device, dtype), HfPredictor(folder, context=context)
 
 
 def make_sources(shape: str, number: int, *, longest: int = TOKENS) -> list[Source]:
@@ -207,8 +218,8 @@ def generate(
         else:
             padded, mask = (torch.tensor([b + a for a, b in zip(each, pads, strict=True)]) for each in (rows, marks))
         output = model.generate(
-            input_ids=padded, attention_mask=mask, num_beams=beam, max_new_tokens=tokens + 1, do_sample=False,
-            pad_token_id=0, **more,
+            input_ids=padded.to(model.device), attention_mask=mask.to(model.device), num_beams=beam,
+            max_new_tokens=tokens + 1, do_sample=False, pad_token_id=0, **more,
         )  # fmt: skip
     return output
 
@@ -232,12 +243,15 @@ class Stopwatch:
         return call
 
 
-def timed(work: Callable[[], Any]) -> tuple[float, Any]:
+def timed(work: Callable[[], Any], device: str = "cpu") -> tuple[float, Any]:
+    clock = time.process_time if device == "cpu" else time.perf_counter
     gc.collect()
-    started = time.process_time()
+    started = clock()
     with torch.inference_mode():
         found = work()
-    return time.process_time() - started, found
+    if device != "cpu":
+        torch.cuda.synchronize()
+    return clock() - started, found
 
 
 def rounded(times: dict[int, float]) -> str:

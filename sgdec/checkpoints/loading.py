@@ -5,6 +5,7 @@ A model's weights are checked before they are used: their names and shapes, and 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -117,6 +118,10 @@ def make_ready(model: AModel, *, device: str, precision: str, joint: bool = Fals
     from sgdec.models.kernels import Kernels
 
     model = model.to(device=device, dtype=getattr(torch, DTYPES[precision])).eval()
+    if device != "cpu":
+        torch.backends.cudnn.allow_tf32 = False  # fp32 means fp32: LSTMs would multiply with 10 bits of mantissa
+        # PyTorch advises to arrange LSTMs for cuDNN, and does so itself in all types but bf16.
+        warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk")
     if device == "cpu" and precision == "fp32":
         freeze(model, Kernels(), joint=joint)
     return model

@@ -14,6 +14,8 @@ def choose_precision(device: str, precision: str) -> str:
     Raises `UsageError` if the device is unavailable, or bf16 is asked for and the processor cannot train in it.
     """
     require_device(device)
+    if device != "cpu":
+        torch.backends.cudnn.allow_tf32 = False  # fp32 means fp32: LSTMs would multiply with 10 bits of mantissa
     if precision == "bf16" and device == "cpu" and not trains_in_bf16():
         raise UsageError(
             "--precision bf16: this processor cannot train in bf16, which needs AVX-512. Use fp32, or auto."

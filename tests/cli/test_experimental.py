@@ -37,7 +37,7 @@ def test_the_help_and_the_table_mark_the_same_options() -> None:
 
 
 ON_GPUS = re.compile(r"\bGPUs?\b|--device cuda")
-STATEMENT = "have never run on one"
+STATEMENT = "were tried on one GPU"
 """The one statement about GPUs, in the section that other pages link to."""
 
 

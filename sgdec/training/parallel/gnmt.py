@@ -17,7 +17,7 @@ if the encoder has only the bottom layer). All except the last row are sent back
 | decoder output, to all ranks | (W-1) m K |
 | softmax | 4 m, summed over all ranks: 2 (W-1) 4 m |
 
-Experimental: tried on the CPUs of one machine, never on GPUs.
+Experimental: tried on the CPUs of one machine, never on several GPUs.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ gradients. "own" stands for the tokens that the top rank keeps:
 | S and H of the other ranks' sentences | | (n+m-own) K, with input feeding (m-own) K |
 | H_c of all steps but each sentence's last, with input feeding | (m-B) K | (m-B) K |
 
-Experimental: tried on the CPUs of one machine, never on GPUs.
+Experimental: tried on the CPUs of one machine, never on several GPUs.
 """
 
 from __future__ import annotations

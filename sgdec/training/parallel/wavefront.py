@@ -10,7 +10,7 @@ times the time of one chunk.
 Sentences are packed step by step (`torch.nn.utils.rnn.PackedSequence`): the rows of step t are the sentences that
 have not ended yet, longest first. Nothing is computed or sent for padding.
 
-Experimental: tried on the CPUs of one machine, never on GPUs.
+Experimental: tried on the CPUs of one machine, never on several GPUs.
 """
 
 from __future__ import annotations
