@@ -129,7 +129,7 @@ def test_without_a_tokenizer_nothing_is_added_to_source_ids_which_is_said_once(
     folder.mkdir()
     FAMILIES[name](folder)
     model = write_model(folder)
-    bare = tmp_path / "bare"
+    bare = tmp_path / f"bare-{name}"  # pytest may give a path twice, and the note comes once for each folder
     model.save_pretrained(bare)
     (tmp_path / "in").write_text("5 6\n5 6 2\n")
     words = ["--decoder", "greedy", "--max-length", "3", "--input-format", "ids", "--output-format", "jsonl"]

@@ -7,11 +7,13 @@ import json
 import logging
 import shutil
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from unicodedata import normalize
 
 import pytest
+from packaging.version import Version
 
 from sgdec.context import BOS, EOS, UNK
 from sgdec.errors import SgdecError
@@ -297,7 +299,7 @@ def test_warnings_of_the_library_stay_away(folder: Folder, tmp_path: Path) -> No
         shutil.copytree(folder("gpt2"), tmp_path / "gpt2")
         _edit("tokenizer_config.json", tokenizer_class="LlamaTokenizer")(tmp_path / "gpt2")
         library(tmp_path / "gpt2")
-        assert records, "the library warns of this class"
+        assert records or Version(version("transformers")) < Version("5.22"), "the library warns of this class"
         records.clear()
         (tmp_path / "gpt2").rename(tmp_path / "other")
         logging_cache_clear()
