@@ -1,20 +1,24 @@
 """Links from the site to files of the repository, and pages of the site that are such files.
 
 A page that is one ``{include}`` block is the file that the block names, and links to that file lead to the page. The
-links in the file are relative to the file, as on GitHub. Links to other files lead to the repository if Read the Docs
-or GitHub tell where it is; otherwise they download the file. A link to a file that does not exist is a warning, and
-so the build fails.
+links in the file are relative to the file, as on GitHub. A link to the file of a plugin leads to the plugin's page.
+Links to other files lead to the repository if Read the Docs or GitHub tell where it is; otherwise they download the
+file. A link to a file that does not exist is a warning, and so the build fails.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 from sphinx.application import Sphinx
 from sphinx.util import logging
 from sphinx.util.typing import ExtensionMetadata
+
+from sgdec.plugins.host import Host
 
 log = logging.getLogger(__name__)
 LINK = re.compile(r"\]\((?![a-z]+:|[/#])([^)#\s]+)((?:#[^)\s]*)?)\)")
@@ -41,13 +45,27 @@ def borrowed(site: Path) -> dict[Path, Path]:
     return {file: page for page in sorted(site.rglob("*.md")) if (file := included(page))}
 
 
+@cache
+def described(site: Path) -> dict[Path, Path]:
+    """Return the pages of plugins, by the files of the plugins; of several names in a file, the file's own counts."""
+    found: dict[Path, Path] = {}
+    for entry in Host(autoload=False).names():
+        spec = find_spec(entry.value)
+        if spec is not None and spec.origin is not None:
+            file = Path(spec.origin).resolve()
+            page = site / "reference" / f"{entry.kind}s" / f"{entry.name}.rst"
+            if file not in found or entry.name.replace("-", "_") == file.stem:
+                found[file] = page
+    return found
+
+
 def rewrite(app: Sphinx, page: str, content: list[str]) -> None:
     """Replace an included file by its text, and relative links to files outside the site."""
     site = Path(app.srcdir).resolve()
     path = site / f"{page}.md"
     if not path.exists():  # generated, and not Markdown
         return
-    origin, pages = included(path) or path, borrowed(site)
+    origin, pages = included(path) or path, borrowed(site) | described(site)
     if origin != path:
         app.env.note_dependency(str(origin))
         content[0] = origin.read_text(encoding="utf-8")

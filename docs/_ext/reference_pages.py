@@ -22,7 +22,7 @@ from sphinx.util.typing import ExtensionMetadata
 import sgdec
 from sgdec.cli.main import COMMANDS
 from sgdec.plugins import hookspecs
-from sgdec.plugins.host import HOOKS, KINDS, Entry, Host
+from sgdec.plugins.host import HOOKS, Entry, Host
 from sgdec.plugins.options import Option, describe
 from sgdec.plugins.summaries import summaries
 
@@ -227,13 +227,10 @@ def pages() -> Iterator[tuple[str, str]]:
     host = Host(autoload=False)
     for entry in host.names():
         yield f"{entry.kind}s/{entry.name}.rst", plugin_page(host, entry)
-    for kind in KINDS:
-        entries = host.names(kind)
-        rows = [
-            (f":doc:`{kind}s/{entry.name}`", inline(line))
-            for entry, line in zip(entries, summaries(entries), strict=True)
-        ]
-        yield f"{kind}s/summary.txt", list_table(("Name", "What it is"), rows)
+    engines = host.names("engine")
+    lines = zip(engines, summaries(engines), strict=True)
+    rows = [(f":doc:`engines/{entry.name}`", inline(line)) for entry, line in lines]
+    yield "engines/summary.txt", list_table(("Name", "What it is"), rows)
     commands = [(f":doc:`sgdec {name} <commands/{name}>`", inline(line)) for name, line in COMMANDS.items()]
     yield "commands/summary.txt", list_table(("Command", "What it does"), commands)
     for module in [*public_modules(), *defining_modules()]:

@@ -29,6 +29,7 @@ from tests.helpers.places import ROOT
 
 IN_ORDER = [
     ROOT / "docs" / "tutorial" / "first-hour.md",
+    ROOT / "docs" / "tutorial" / "from-a-prompt.md",
     ROOT / "docs" / "howto" / "lattices-and-arpa.md",
     ROOT / "docs" / "howto" / "constraints.md",
     ROOT / "docs" / "howto" / "corpus.md",
@@ -49,7 +50,9 @@ QUOTED = re.compile(r"^(Note: .*)$|It prints `(.*?)`", re.MULTILINE)
 SHOWN_WHOLE = {"examples/course/curse/handout.md:2"}
 """Blocks whose whole output is on the page, with the solution."""
 SHORTER = {
-    "README.md:1": [("400 --test-lines 50", "100 --test-lines 10"), ("--epochs 10", "--epochs 2")],
+    "README.md:3": [("400 --test-lines 50", "100 --test-lines 10"), ("--epochs 10", "--epochs 2")],
+    "docs/tutorial/from-a-prompt.md:1": [("STEPS = 120", "STEPS = 20")],
+    "docs/tutorial/from-a-prompt.md:2": [("--train-lines 2000 --test-lines 50", "--train-lines 200 --test-lines 10")],
     "docs/howto/training.md:1": [("--train-lines 200 --test-lines 20", "--train-lines 80 --test-lines 10")],
     "examples/model/README.md:1": [("200 --test-lines 20", "80 --test-lines 10"), ("--epochs 3", "--epochs 2")],
 }
@@ -90,15 +93,13 @@ def marks(where: str) -> list[pytest.MarkDecorator]:
 def test_code_blocks_run(where: str, language: str, code: str, tmp_path: Path, programs: Path) -> None:
     if "import pynini" in code:
         optional("pynini")
+    if "demo/model" in code:
+        run("in place of make demo", "sh", "sgdec demo --quick --directory demo", tmp_path, programs)
     if "examples" in code:
         copy_examples(tmp_path)
         for solution in (ROOT / "tests" / "course_solutions").glob("my_*.py"):
             shutil.copy(solution, tmp_path)
-    if not EXHAUSTIVE:
-        for whole, shorter in SHORTER.get(where, ()):
-            assert code.count(whole) == 1, f"{where}: {whole!r} is shortened by this test"
-            code = code.replace(whole, shorter)
-    printed = run(where, language, code, tmp_path, programs)
+    printed = run(where, language, shortened(where, code), tmp_path, programs)
     if where in SHOWN_WHOLE:
         page = (ROOT / where.partition(":")[0]).read_text(encoding="utf-8")
         assert printed.rstrip() in page
@@ -119,7 +120,7 @@ def test_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path, programs: Pa
         optional("pynini")
     if page.is_relative_to(ROOT / "examples"):
         copy_examples(tmp_path)
-    if page.parent.name == "tutorial":
+    if page.stem == "first-hour":
         demo = f"sgdec demo --quick --directory demo{'' if EXHAUSTIVE else SHORT_DEMO}"
         run("in place of make demo", "sh", demo, tmp_path, programs)
     printed = ""
@@ -128,9 +129,9 @@ def test_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path, programs: Pa
             named = re.match(r"# ([\w/]+\.py)\n", code)
             assert named, f"{where}: the first line of a file is a comment with its name"
             (tmp_path / named[1]).parent.mkdir(exist_ok=True)
-            (tmp_path / named[1]).write_text(code, encoding="utf-8")
+            (tmp_path / named[1]).write_text(shortened(where, code), encoding="utf-8")
         else:
-            printed += run(where, language, code, tmp_path, programs)
+            printed += run(where, language, shortened(where, code), tmp_path, programs)
     for note, output in QUOTED.findall(page.read_text(encoding="utf-8")):
         assert (note or output) in printed, page
     for shown in SHOWN.findall(page.read_text(encoding="utf-8")):
@@ -176,6 +177,13 @@ def test_forked_programs_do_what_new_processes_do(code: str, tmp_path: Path, pro
         said = done.stderr.replace(str(folder), "").replace("python -m sgdec", "sgdec").splitlines()
         found.append((done.returncode, done.stdout.replace(str(folder), ""), said[-1:]))
     assert found[0] == found[1]
+
+
+def shortened(where: str, code: str) -> str:
+    for whole, shorter in () if EXHAUSTIVE else SHORTER.get(where, ()):
+        assert code.count(whole) == 1, f"{where}: {whole!r} is shortened by this test"
+        code = code.replace(whole, shorter)
+    return code
 
 
 def copy_examples(folder: Path) -> None:

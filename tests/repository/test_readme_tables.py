@@ -1,4 +1,5 @@
-"""The promise: the README is short; its tables name what is registered, where it lies, and the bounds it declares."""
+"""The promise: the README is short and names every plugin; the tables of the reference say where each lies, and which
+bounds it declares."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 HOST = Host(autoload=False)
 KINDS = ["predictor", "decoder", "model"]
 SOURCES = {"sgdec_predictors": ROOT / "predictors", "sgdec_decoders": ROOT / "decoders", "sgdec": ROOT}
-LINES = 200
+LINES = 150
 BOUNDS = 2
 """The place of the column in the table of predictors."""
 
@@ -32,10 +33,13 @@ class Row(NamedTuple):
     cells: list[str]
 
 
+def table(kind: str) -> Path:
+    """The page with the table of a kind of plugins."""
+    return ROOT / "docs" / "reference" / f"{kind}s.md"
+
+
 def rows(kind: str) -> Iterator[Row]:
-    """The rows of the table under the heading of a kind of plugins."""
-    section = TEXT.split(f"\n## {kind.capitalize()}s\n")[1].split("\n## ")[0]
-    for line in section.splitlines():
+    for line in table(kind).read_text(encoding="utf-8").splitlines():
         if line.startswith("| ["):
             cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
             (link,) = re.findall(r"\]\((.*?)\)", cells[0])
@@ -59,7 +63,16 @@ def test_a_row_leads_to_the_file_of_its_class(kind: str) -> None:
     for row in rows(kind):
         for cls in classes(kind, row):
             folder = SOURCES[cls.__module__.split(".")[0]]
-            assert ROOT / row.link == folder / f"{cls.__module__.replace('.', '/')}.py", row.names
+            file = folder / f"{cls.__module__.replace('.', '/')}.py"
+            assert (table(kind).parent / row.link).resolve() == file, row.names
+
+
+def test_the_readme_names_every_plugin_once_in_its_family() -> None:
+    section = TEXT.split("\n## What is there\n")[1].split("\n## ")[0]
+    families = [line.split("|")[2] for line in section.splitlines() if line.startswith("| ")][1:]
+    named = [name for family in families for name in re.findall(r"`([\w-]+)`", family)]
+    listed = [row.names[0] for kind in KINDS for row in rows(kind)]
+    assert sorted(named) == sorted(listed)
 
 
 @pytest.mark.parametrize("kind", KINDS)
