@@ -88,7 +88,7 @@ def test_every_recorded_case_is_compared_or_listed_with_a_reason() -> None:
     assert (len(COMPARED), len(SCORES_ALONE), len(WITHOUT_COUNTERPART), len(IN_PART)) == (70, 6, 10, 2)
 
 
-@pytest.mark.parametrize("case", COMPARED, ids=lambda case: case["id"])
+@pytest.mark.parametrize("case", COMPARED, ids=[case["id"] for case in COMPARED])
 def test_the_same_hypotheses_and_totals_as_sgnmt(case: dict[str, Any]) -> None:
     for recorded in some(case["sentences"], COMPARED.index(case)):
         ours = _decode(case, recorded)
@@ -108,7 +108,7 @@ def test_the_same_hypotheses_and_totals_as_sgnmt(case: dict[str, Any]) -> None:
             assert {tokens: found.get(tokens) for tokens, _ in theirs} == pytest.approx(dict(theirs), abs=1e-4), where
 
 
-@pytest.mark.parametrize("case", RESCORED, ids=lambda case: case["id"])
+@pytest.mark.parametrize("case", RESCORED, ids=[case["id"] for case in RESCORED])
 def test_the_same_totals_for_what_sgnmt_found_otherwise(case: dict[str, Any]) -> None:
     """None of them better than what an exact search finds here."""
     run = assemble(translated(case), HOST)
