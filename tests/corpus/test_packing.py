@@ -13,7 +13,7 @@ from sgdec.corpus.packing import pack, unpack
 from sgdec.io.limits import FREE
 
 
-@pytest.mark.parametrize("content", [b"", b"a\n", os.urandom(1000), b"\n" * (FREE + 1)])
+@pytest.mark.parametrize("content", [b"", b"a\n", os.urandom(1000), b"\n" * (FREE + 1)], ids=len)
 def test_what_is_packed_is_unpacked_however_well_it_packs(content: bytes) -> None:
     members = {"rows": content, "about.json": b"{}"}
     assert unpack(pack(members), 2) == members

@@ -131,6 +131,7 @@ def test_what_stands_before_the_header_is_skipped(tmp_path: Path, before: str) -
         (TINY.read_text(encoding="utf-8").encode("utf-16"), " is UTF-16, expected UTF-8"),
         (TINY.read_text(encoding="utf-8").encode("utf-16-be"), r": line 1: .*there is no \\data\\"),
     ],
+    ids=["gzip", "utf-16", "utf-16-be"],
 )
 def test_a_file_in_another_encoding_is_named_as_such(tmp_path: Path, content: bytes, what: str) -> None:
     (tmp_path / "a.arpa").write_bytes(content)
