@@ -44,7 +44,8 @@ from sgdec.cli.cluster import own_outputs
 from sgdec.context import EOS
 from sgdec.estimation.clusters import POINTS_PER_CENTROID, Recorded, collect, contexts, miss_rates
 from sgdec.estimation.kmeans import kmeans
-from sgdec.models.clusters import ClusterProjection, Clusters, OutputLayer
+from sgdec.models.active import OutputLayer
+from sgdec.models.clusters import ClusterProjection, Clusters
 from sgdec.models.kernels import packed_linear
 from sgdec.protocol import Source
 from sgdec.search.constellation import Constellation

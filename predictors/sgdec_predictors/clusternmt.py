@@ -48,7 +48,8 @@ class ClusterNmtPredictor(NmtPredictor):
         context: Context | None = None,
     ) -> None:
         from sgdec.checkpoints.clusters import load_clusters
-        from sgdec.models.clusters import ClusterProjection, output_layer
+        from sgdec.models.active import output_layer
+        from sgdec.models.clusters import ClusterProjection
 
         found = load_clusters(clusters, model=model)
         if k > found.k:

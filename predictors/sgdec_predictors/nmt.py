@@ -48,6 +48,8 @@ class Sentence(NamedTuple):
     keys: Tensor
     """``[S, A]``"""
     first: Tensor
+    tokens: tuple[int, ...]
+    """The source, in the tokens of the model."""
 
 
 class NmtState(NamedTuple):
@@ -165,8 +167,8 @@ class NmtPredictor(BatchPredictor):
         first = torch.full((len(sources),), BOS, device=self._device)
         step = self._model.step(memory, self._model.start(memory), first)
         sentences = [
-            Sentence(memory.values[i, :length].clone(), memory.keys[i, :length].clone(), memory.first[i].clone())
-            for i, length in enumerate(lengths.tolist())
+            Sentence(values[:length].clone(), keys[:length].clone(), first.clone(), source.tokens)
+            for values, keys, first, length, source in zip(*memory[:2], memory.first, lengths.tolist(), sources)
         ]
         return self._states(sentences, None, *step)
 

@@ -6,9 +6,11 @@ import pytest
 import torch
 
 from sgdec.errors import UsageError
+from sgdec.models import active
 from sgdec.models import clusters as arithmetic
 from sgdec.models.base import ModelContext
-from sgdec.models.clusters import ClusterProjection, Nearest, OutputLayer, output_layer
+from sgdec.models.active import OutputLayer, output_layer
+from sgdec.models.clusters import ClusterProjection, Nearest
 from sgdec.models.gnmt import GNMT
 from tests.helpers.clustering import LETTERS, active_by_hand, module_of, some_clusters, some_contexts
 from tests.helpers.tiny_models import WIDTH, write_checkpoint
@@ -89,7 +91,7 @@ def test_where_nothing_can_be_sampled_columns_are_gathered(model: str, monkeypat
     monkeypatch.setattr(arithmetic, "COMMON", 0.7)
     found = []
     for works in (True, False):
-        monkeypatch.setattr(arithmetic, "_samples", lambda works=works: works)
+        monkeypatch.setattr(active, "_samples", lambda works=works: works)
         assert layer.samples is works
         found.append(ClusterProjection(clusters, 3, layer)(some_contexts(model, 12)))
     assert torch.allclose(found[0][0], found[1][0], rtol=0, atol=1e-12) and found[0][1] == found[1][1]

@@ -19,7 +19,8 @@ from sgdec_predictors.rnnlm import RnnlmPredictor
 from sgdec import EOS, UNK, Context, Source
 from sgdec.io.arpa import LN_10
 from sgdec.lifting import lift
-from sgdec.models.clusters import ClusterProjection, Clusters, OutputLayer
+from sgdec.models.active import OutputLayer
+from sgdec.models.clusters import ClusterProjection, Clusters
 from sgdec.plugins.host import Host
 from sgdec.protocol import BatchPredictor, Predictor
 from sgdec.testing import PredictorContract
