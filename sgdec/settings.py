@@ -86,8 +86,10 @@ class Settings:
         int, Ge(0), INPUT, Says("limit on source tokens; longer sources fail; 0 = no limit")
     ] = 1000
     tokenizer: Annotated[str | None, INPUT, Says("the vocabulary file, if no model has one")] = None
-    vocab_size: Annotated[int | None, Ge(3), INPUT, Says("size of the target vocabulary, if no model states it")] = None
-    batch_size: Annotated[int, Ge(1), BATCHES, Says("number of sentences decoded at the same time")] = 64
+    vocab_size: Annotated[
+        int | None, Ge(3), INPUT, Says("size of the target vocabulary, if no model states it")
+    ] = None
+    batch_size: Annotated[int, Ge(1), BATCHES, Says("number of sentences decoded together")] = 64
     window: Annotated[
         int | None,
         Ge(1),
@@ -95,7 +97,7 @@ class Settings:
         Says("number of sentences that are sorted by length together; default: 16 batches"),
     ] = None
     max_rows: Annotated[
-        int | None, Ge(1), BATCHES, Says("limit on the prefixes that predictors score in one call")
+        int | None, Ge(1), BATCHES, Says("limit on prefixes that are scored in one call")
     ] = None
     seed: Annotated[int, REPRODUCTION, Says("random seed")] = 0
     device: Annotated[

@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
+    metavar="N",
     help="Average only the last N checkpoints of a run; 0 = all.",
 )
 @click.option(

@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
     help="Source text on which to measure how often the active sets miss the best token.",
 )
 @click.option(
-    "--centroids", type=click.IntRange(min=1), default=500, show_default=True,
+    "--centroids", type=click.IntRange(min=1), default=500, show_default=True, metavar="INT",
     help="Number of clusters; 1 = one active set for all contexts.",
 )  # fmt: skip
 @click.option(
@@ -46,16 +46,18 @@ log = logging.getLogger(__name__)
     type=click.IntRange(1, 255),
     default=5,
     show_default=True,
+    metavar="INT",
     help="Number of likeliest tokens recorded for each context.",
 )
 @click.option(
-    "--beam", type=click.IntRange(min=1), default=1, show_default=True,
+    "--beam", type=click.IntRange(min=1), default=1, show_default=True, metavar="INT",
     help="Beam size of the translation; all hypotheses of the beam are used; 1 = greedy.",
 )  # fmt: skip
 @click.option(
-    "--iterations", type=click.IntRange(min=1), default=20, show_default=True, help="Iterations of k-means."
-)
-@click.option("--seed", type=int, default=0, show_default=True)
+    "--iterations", type=click.IntRange(min=1), default=20, show_default=True, metavar="INT",
+    help="Iterations of k-means.",
+)  # fmt: skip
+@click.option("--seed", type=int, default=0, show_default=True, metavar="INT", help="Seed of k-means.")
 @running.setting("device")
 @running.setting("threads")
 def command(
@@ -79,7 +81,8 @@ def command(
 
     \b
     sgdec cluster --model run/best --input train.en --output run/clusters
-    sgdec decode --predictors clusternmt --clusternmt.model run/best --clusternmt.clusters run/clusters test.en
+    sgdec decode --predictors clusternmt --clusternmt.model run/best \\
+        --clusternmt.clusters run/clusters test.en
     """
     import torch
 

@@ -92,7 +92,8 @@ def command(
     output, the overlap leaves it out. The metrics expect detokenised text; token ids are compared as words.
 
     \b
-    sgdec compare beam.txt sampled.txt --reference test.de --source test.en --html report.html
+    sgdec compare beam.txt sampled.txt --reference test.de --source test.en \\
+        --html report.html
     sgdec compare beam4.jsonl beam100.jsonl
     """
     if len(files) < 2:

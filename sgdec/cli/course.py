@@ -76,7 +76,7 @@ def zip_(assignment: str, output: str, wheels: str | None, seed: int | None) -> 
     click.echo(f"Wrote {output}. It contains the hidden checks and the seed: give it to nobody.")
 
 
-@command.command("grade")
+@command.command("grade", short_help="Grade the files of a class.")
 @click.argument("assignment")
 @click.argument("submissions", metavar="FOLDER", type=Read())
 @click.option(
@@ -88,7 +88,9 @@ def zip_(assignment: str, output: str, wheels: str | None, seed: int | None) -> 
     "--records", type=Written(new=True), metavar="FOLDER",
     help="Write the report for each student (NAME.txt) and the whole record (NAME.json) to a new folder.",
 )
-@click.option("--jobs", type=click.IntRange(min=1), default=2, show_default=True, help="Submissions side by side.")
+@click.option(
+    "--jobs", type=click.IntRange(min=1), default=2, show_default=True, metavar="N", help="Submissions side by side."
+)
 @click.option(
     "--total", type=click.FloatRange(min=1.0), default=180.0, show_default=True, metavar="SECONDS",
     help="Time for all checks of a submission.",

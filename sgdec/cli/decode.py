@@ -34,8 +34,9 @@ log = logging.getLogger(__name__)
         help="File to write, default standard output; a pattern with {id} for --output-format fst.",
     ),
     option(
-        "--output-format", section=OUTPUT, type=click.Choice(["text", "ids", "nbest", "jsonl", "fst"]), default="text",
-        show_default=True, help="Best text, best token ids, Moses n-best list, JSON lines, or lattices.",
+        "--output-format", section=OUTPUT, type=click.Choice(["text", "ids", "nbest", "jsonl", "fst"]),
+        default="text", show_default=True,
+        help="Best text, best token ids, Moses n-best list, JSON lines, or lattices.",
     ),
     *map(running.setting, ("nbest", "distinct_text", "copy_unknown")),
     option(
@@ -55,15 +56,15 @@ def command(ctx: click.Context, /, **given: Any) -> int:
     \b
     # a model of 'sgdec train'
     sgdec decode --predictors nmt --nmt.model run/best input.txt
-    # a model of Hugging Face: seq2seq, or causal, which continues a prompt
+    # a causal model of Hugging Face, which continues a prompt
     sgdec decode --predictors hf --hf.model FOLDER \\
         --hf.prompt 'Translate to German: {source}' input.txt
-    # a model within lattices, both with weights, by a beam of 10
+    # a model within lattices, both with weights
     sgdec decode --predictors nmt,fst --nmt.model run/best --nmt.weight 0.8 \\
         --fst.path 'lattices/{id}.fst' --fst.weight 0.2 --beam.size 10 input.txt
 
-    --NAME.OPTION VALUE sets an option of a predictor or decoder. 'sgdec plugins' lists all of these, 'sgdec plugins
-    NAME' what one does, with its options.
+    'sgdec plugins' lists all predictors and decoders. 'sgdec plugins NAME' describes one, with its options, which
+    --NAME.OPTION VALUE sets.
 
     A model with two sources takes two files, or one file with a tab between the two sides of each line.
 

@@ -110,7 +110,7 @@ def command(ctx: click.Context, /, **given: Any) -> int:
     """Decode INPUT and say who is to blame for the outputs: the search, or the model.
 
     \b
-    # the errors of a beam search, and what other beams would change
+    # the errors of a beam search; other sizes of the beam
     sgdec diagnose --predictors nmt --nmt.model run/best \\
         --reference test.de --beams 1,2,5,10,20 --html report.html test.en
     # a model within lattices: which of the two decides

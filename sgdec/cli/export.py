@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
     type=click.IntRange(1, 65_536),
     default=1024,
     show_default=True,
+    metavar="INT",
     help="Most tokens of a source, and of an output, in the other program.",
 )
 @click.option("--no-tokenizer", is_flag=True, help="Export the model without its tokenizer.")
@@ -43,7 +44,7 @@ def command(model: str, program: str, output: str, max_positions: int, no_tokeni
 
     \b
     sgdec export run/best --to hf --output translator
-    python -c "import transformers as t; t.AutoModelForSeq2SeqLM.from_pretrained('translator')"
+    sgdec decode --predictors hf --hf.model translator input.txt
     """
     from sgdec.checkpoints.hf import export
 

@@ -75,6 +75,7 @@ class ManyValues(Command):
     type=click.IntRange(1, 6),
     default=5,
     show_default=True,
+    metavar="INT",
     help="Length of the longest n-grams; KenLM reads 2 to 6.",
 )
 @click.option(

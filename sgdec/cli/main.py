@@ -17,7 +17,7 @@ from typing import Any, TextIO
 import click
 from click.shell_completion import CompletionItem
 
-from sgdec.cli.sections import Sectioned, write_sections
+from sgdec.cli.sections import Row, Sectioned
 from sgdec.cli.streams import prepare_output
 from sgdec.errors import SgdecError, UsageError, one_line
 from sgdec.plugins.host import install_hint
@@ -106,9 +106,8 @@ class LazyGroup(Sectioned, click.Group):
         commands = [CompletionItem(name, help=line) for name, line in COMMANDS.items() if name.startswith(incomplete)]
         return [*commands, *click.Command.shell_complete(self, ctx, incomplete)]
 
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        commands = {section: lines.items() for section, lines in SECTIONS.items()}
-        write_sections(formatter, {**commands, **self.sections(ctx)})
+    def sections(self, ctx: click.Context) -> dict[str, list[Row]]:
+        return {**{section: [*lines.items()] for section, lines in SECTIONS.items()}, **super().sections(ctx)}
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -119,7 +118,7 @@ def sgdec() -> None:
     \b
     # train a small model and decode with it, in minutes
     sgdec demo
-    # decode with a model of Hugging Face: here a causal one and its prompt
+    # decode with a causal model of Hugging Face and a prompt
     sgdec decode --predictors hf --hf.model FOLDER \\
         --hf.prompt 'Translate to German: {source}' input.txt
     # list the predictors and decoders; describe one of them

@@ -31,7 +31,7 @@ FILES = {
 @click.option(
     "--directory",
     type=Written(new=True),
-    metavar="D",
+    metavar="DIR",
     help="Folder to write to, new or empty; default: sgdec-NAME.",
 )
 def command(name: str, directory: str | None) -> None:

@@ -43,13 +43,19 @@ Extracted: TypeAlias = "Iterator[tuple[int, dict[Ngram, float]]]"
     help="Pattern of the files to write, such as 'ngrams/{id}.txt'.",
 )
 @click.option(
-    "--order", type=click.IntRange(min=1), default=4, show_default=True, help="Length of the longest n-grams."
+    "--order",
+    type=click.IntRange(min=1),
+    default=4,
+    show_default=True,
+    metavar="INT",
+    help="Length of the longest n-grams.",
 )
 @click.option(
     "--scale",
     type=click.FloatRange(min=0),
     default=1.0,
     show_default=True,
+    metavar="FLOAT",
     help="Factor of the scores before exponentiation; values below 1 flatten the distribution.",
 )
 @click.option(

@@ -116,7 +116,7 @@ UNFINISHED = (
     ),
     option(
         "--overwrite", section=OUTPUT, is_flag=True,
-        help="Discard the unfinished run in --output and begin again.",
+        help="Discard the unfinished run in --output.",
     ),
 )  # fmt: skip
 """The options of an output file that appears only when it is complete."""
@@ -158,7 +158,7 @@ class RunCommand(DottedCommand):
     """A `DottedCommand` with predictors, and with a config file for options that the command line does not set."""
 
     def __init__(self, *args: Any, **rest: Any) -> None:
-        super().__init__(*args, options_metavar="[OPTIONS] [--NAME.OPTION VALUE]...", **rest)
+        super().__init__(*args, **{"options_metavar": "[OPTIONS] [--NAME.OPTION VALUE]...", **rest})
 
     def rows_of_plugins(self) -> dict[str, list[Row]]:
         rows = [("--NAME.OPTION VALUE", "An option of the plugin NAME; 'sgdec plugins NAME' lists all that it has.")]

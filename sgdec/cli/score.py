@@ -73,7 +73,7 @@ def command(ctx: click.Context, /, **given: Any) -> int:
     \b
     # a model of 'sgdec train'
     sgdec score --predictors nmt --nmt.model run/best source.txt target.txt
-    # a causal model of Hugging Face: how well TARGET continues the prompt
+    # a causal model of Hugging Face, which reads a prompt
     sgdec score --predictors hf --hf.model FOLDER \\
         --hf.prompt 'Translate to German: {source}' source.txt target.txt
     # an n-best list, rescored by another model

@@ -7,7 +7,10 @@ command, have rows of their own (`Sectioned.rows_of_plugins`).
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import zip_longest
+from textwrap import TextWrapper
 from typing import Any, TypeAlias, TypeVar
 
 import click
@@ -19,6 +22,12 @@ Row: TypeAlias = tuple[str, str]
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 LEFT = 26
 """The most characters of the left column on a terminal of 80; a longer text has its own line."""
+UNWRAPPED = "\b\n"
+"""Paragraphs that keep their lines begin with this, as in click."""
+SELF_EVIDENT = re.compile(r"; x>=?[01](?=\])|  \[x>=?[01]\]")
+"""Bounds of numbers that are not shown in terminals."""
+MARKS = re.compile(r"\[[^][]+\]$")
+"""The default and the bounds at the end of a help text."""
 
 
 class SectionedOption(click.Option):
@@ -29,9 +38,41 @@ class SectionedOption(click.Option):
         self.section = section
 
 
-def option(*names: str, section: str, cls: type[SectionedOption] = SectionedOption, **rest: Any) -> Callable[[Decorated], Decorated]:
+def option(
+    *names: str, section: str, cls: type[SectionedOption] = SectionedOption, **rest: Any
+) -> Callable[[Decorated], Decorated]:
     """`click.option` with a section."""
     return click.option(*names, cls=cls, section=section, **rest)
+
+
+class Formatter(click.HelpFormatter):
+    """Breaks lines at blanks only, so that --max-line stays whole."""
+
+    def write_text(self, text: str) -> None:
+        """Write paragraphs, each as one or, after `UNWRAPPED`, with its own lines."""
+        indent = " " * self.current_indent
+        for number, block in enumerate(text.split("\n\n")):
+            own = block.removeprefix(UNWRAPPED).split("\n") if block.startswith(UNWRAPPED) else None
+            lines = own or wrapped(" ".join(block.split()), self.width - self.current_indent)
+            self.write("\n" * (number > 0) + "".join(f"{indent}{line}\n" for line in lines))
+
+    def write_sections(self, sections: Mapping[str, Iterable[Row]]) -> None:
+        """Write each section with its heading. Its columns are as wide as those of all others."""
+        listed = {section: list(rows) for section, rows in sections.items()}
+        most = min(LEFT, self.width // 3)
+        lengths = [len(typed) for rows in listed.values() for typed, _ in rows]
+        left = max((length for length in lengths if length <= most), default=most)
+        for section, rows in listed.items():
+            with self.section(section):
+                for typed, does in rows:
+                    right = wrapped(does, self.width - self.current_indent - left - 2)
+                    lines = zip_longest([typed], right if len(typed) <= left else ["", *right], fillvalue="")
+                    for one, other in lines:
+                        self.write(f"{'':{self.current_indent}}{one:<{left}}  {other}".rstrip() + "\n")
+
+
+class _Context(click.Context):
+    formatter_class = Formatter
 
 
 class Sectioned(click.Command):
@@ -40,36 +81,41 @@ class Sectioned(click.Command):
     Options without a section are "Options"; of a command whose own options all have one, --help is "Other".
     """
 
+    context_class = _Context
+
     def rows_of_plugins(self) -> Mapping[str, Iterable[Row]]:
         """Rows for options of plugins, by the section at whose end they stand."""
         return {}
 
     def sections(self, ctx: click.Context) -> dict[str, list[Row]]:
         """The rows of all options by section."""
-        own = [parameter for parameter in self.params if isinstance(parameter, click.Option)]
+        own = [each for each in self.params if isinstance(each, click.Option)]
         rest = "Other" if own and all(isinstance(each, SectionedOption) for each in own) else "Options"
         found: dict[str, list[Row]] = {}
-        for parameter in self.get_params(ctx):
-            row = parameter.get_help_record(ctx)
-            if row is not None:
-                found.setdefault(parameter.section if isinstance(parameter, SectionedOption) else rest, []).append(row)
+        for each in self.get_params(ctx):
+            if isinstance(each, click.Option) and (row := each.get_help_record(ctx)) is not None:
+                found.setdefault(each.section if isinstance(each, SectionedOption) else rest, []).append(row)
         for section, rows in self.rows_of_plugins().items():
             found[section] += rows
         return found
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        write_sections(formatter, self.sections(ctx))
+        assert isinstance(formatter, Formatter)
+        shown = self.sections(ctx).items()
+        formatter.write_sections(
+            {section: [(typed, SELF_EVIDENT.sub("", does)) for typed, does in rows] for section, rows in shown}
+        )
 
 
-def write_sections(formatter: click.HelpFormatter, sections: Mapping[str, Iterable[Row]]) -> None:
-    """Write each section with its heading. Its columns are as wide as those of all others."""
-    listed = {section: list(rows) for section, rows in sections.items()}
-    most = min(LEFT, formatter.width // 3)
-    lengths = [len(typed) for rows in listed.values() for typed, _ in rows]
-    left = max((length for length in lengths if length <= most), default=most)
-    for section, rows in listed.items():
-        with formatter.section(section):
-            formatter.write_dl([(typed.ljust(left), does) for typed, does in rows], col_max=left)
+def wrapped(text: str, width: int) -> list[str]:
+    """The lines of a text. The `MARKS` at its end stay together.
+
+    >>> wrapped("The size of batches.  [default: 64; x>=2]", 35)
+    ['The size of batches.', '[default: 64; x>=2]']
+    """
+    joined = MARKS.sub(lambda marks: marks[0].replace(" ", "\0"), text)
+    lines = TextWrapper(width, break_on_hyphens=False, break_long_words=False).wrap(joined)
+    return [line.replace("\0", " ") for line in lines]
 
 
 def of_setting(setting: Option) -> dict[str, Any]:
@@ -82,14 +128,17 @@ def of_setting(setting: Option) -> dict[str, Any]:
     metavar = kind.upper()
     if "|" in bounds:
         metavar, bounds = f"[{setting.type.replace(' | ', '|')}]", ""
-    marks = [f"default: {default}"] if (default := default_as_typed(setting.default)) else []
-    marks += [", ".join(f"x{bound}" for bound in bounds.replace(" ", "").split(","))] if bounds else []
     said = f"{setting.description[:1].upper()}{setting.description[1:]}."
-    return {
-        "metavar": metavar,
-        "help": f"{said}  [{'; '.join(marks)}]" if marks else said,
-        "section": setting.section,
-    }
+    marks = "; ".join(_marks(default_as_typed(setting.default), bounds.replace(" ", "")))
+    return {"metavar": metavar, "help": f"{said}  [{marks}]" if marks else said, "section": setting.section}
+
+
+def _marks(default: str, bounds: str) -> Iterator[str]:
+    """As click shows them: ``x>=0``, ``0<=x<1``."""
+    if default:
+        yield f"default: {default}"
+    if bounds:
+        yield re.sub(r"^x>(=?)(.+),<", r"\2<\1x<", f"x{bounds}")
 
 
 def default_as_typed(default: object) -> str:

@@ -32,12 +32,14 @@ OPTIONS = (
         help="Trace only sentences A to B, counted from 1, both included.",
     ),
     option(
-        "--trace-children", section=TRACE, type=click.IntRange(1), metavar="INT", default=Tracing.children, show_default=True,
+        "--trace-children", section=TRACE, type=click.IntRange(1), metavar="INT",
+        default=Tracing.children, show_default=True,
         help="Children to list for each expansion; the others are a number.",
     ),
     option(
-        "--trace-expansions", section=TRACE, type=click.IntRange(1), metavar="INT", default=Tracing.expansions,
-        show_default=True, help="Expansions to record for each sentence; later ones are only counted.",
+        "--trace-expansions", section=TRACE, type=click.IntRange(1), metavar="INT",
+        default=Tracing.expansions, show_default=True,
+        help="Expansions to record for each sentence; later ones are only counted.",
     ),
 )  # fmt: skip
 

@@ -58,8 +58,10 @@ def command(
     decoder over characters can use one model over words and one over pieces:
 
     \b
-    sgdec transducer --from char.spm --to word.spm --text train.de --output char2word.fst
-    sgdec transducer --from char.spm --to bpe.spm --text train.de --output char2bpe.fst
+    sgdec transducer --from char.spm --to word.spm --text train.de \\
+        --output char2word.fst
+    sgdec transducer --from char.spm --to bpe.spm --text train.de \\
+        --output char2bpe.fst
     sgdec decode --predictors nmt,fsttok:nmt,fsttok:nmt --nmt.model char/best \\
         --nmt2.model word/best --fsttok.path char2word.fst \\
         --nmt3.model bpe/best --fsttok2.path char2bpe.fst \\

@@ -49,7 +49,8 @@ def command(
     shows two searches side by side and the step where their outputs part. PAGE.html#sentence=12 shows sentence 12.
 
     \b
-    sgdec decode --predictors nmt --nmt.model run/best --trace beam.jsonl.zst input.txt
+    sgdec decode --predictors nmt --nmt.model run/best \\
+        --trace beam.jsonl.zst input.txt
     sgdec view beam.jsonl.zst --output beam.html
     sgdec view beam.jsonl.zst --sentence 3 --pdf search.pdf
     """

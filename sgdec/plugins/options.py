@@ -223,8 +223,10 @@ def describe(cls: type) -> list[Option]:
 
 @lru_cache(maxsize=64)
 def _described(cls: type) -> tuple[Option, ...]:
-    found = parameters(cls)
-    return tuple(Option(key, _type_text(hint), default, _description(hint), _section(hint)) for key, default, hint in found)
+    return tuple(
+        Option(key, _type_text(hint), default, _description(hint), _section(hint))
+        for key, default, hint in parameters(cls)
+    )
 
 
 @lru_cache(maxsize=256)
