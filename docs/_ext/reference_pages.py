@@ -20,7 +20,8 @@ from sphinx.application import Sphinx
 from sphinx.util.typing import ExtensionMetadata
 
 import sgdec
-from sgdec.cli.main import COMMANDS
+from sgdec.cli.main import COMMANDS, SECTIONS
+from sgdec.cli.sections import Sectioned
 from sgdec.plugins import hookspecs
 from sgdec.plugins.host import HOOKS, KINDS, Entry, Host
 from sgdec.plugins.options import Option, describe
@@ -81,25 +82,32 @@ def heading(text: str, line: str = "=") -> str:
 
 def command_page(name: str) -> str:
     """A command, with its subcommands as sections."""
-    command: click.Command = import_module(f"sgdec.cli.{name.replace('-', '_')}").command
+    command: Sectioned = import_module(f"sgdec.cli.{name.replace('-', '_')}").command
     context = click.Context(command, info_name=f"sgdec {name}", max_content_width=100)
     return "\n\n".join(_command(command, context, "="))
 
 
-def _command(command: click.Command, context: click.Context, line: str) -> Iterator[str]:
+def _command(command: Sectioned, context: click.Context, line: str) -> Iterator[str]:
     yield heading(context.command_path, line)
     yield ".. code-block:: text\n\n   " + command.get_usage(context).removeprefix("Usage: ").replace("\n", "\n   ")
     yield to_rst(inspect.cleandoc(command.help or ""))
     yield f".. program:: {context.command_path}"
-    for parameter in command.get_params(context):
-        record = parameter.get_help_record(context)
-        if record is not None and isinstance(parameter, click.Option):
-            yield f".. option:: {record[0]}\n\n   {inline(' '.join(record[1].split()))}"
+    for section, rows in command.sections(context).items():
+        yield f".. rubric:: {section}"
+        for typed, does in rows:
+            yield f".. option:: {typed}\n\n   {inline(' '.join(does.split()))}"
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
             below = command.get_command(context, name)
-            assert below is not None
+            assert isinstance(below, Sectioned)
             yield from _command(below, click.Context(below, context, name), "-")
+
+
+def _summary_of_commands() -> Iterator[str]:
+    for section, commands in SECTIONS.items():
+        rows = [(f":doc:`sgdec {name} <commands/{name}>`", inline(line)) for name, line in commands.items()]
+        yield f".. rubric:: {section}"
+        yield list_table(("Command", "What it does"), rows)
 
 
 # Plugins
@@ -234,8 +242,7 @@ def pages() -> Iterator[tuple[str, str]]:
             for entry, line in zip(entries, summaries(entries), strict=True)
         ]
         yield f"{kind}s/summary.txt", list_table(("Name", "What it is"), rows)
-    commands = [(f":doc:`sgdec {name} <commands/{name}>`", inline(line)) for name, line in COMMANDS.items()]
-    yield "commands/summary.txt", list_table(("Command", "What it does"), commands)
+    yield "commands/summary.txt", "\n\n".join(_summary_of_commands())
     for module in [*public_modules(), *defining_modules()]:
         page = package_page() if module == "sgdec" else face_page(module) if module in FACES else module_page(module)
         yield f"api/{module}.rst", page

@@ -11,11 +11,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import zip_longest
 from textwrap import TextWrapper
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
 
-from sgdec.plugins.options import Option
+if TYPE_CHECKING:
+    from sgdec.plugins.options import Option
 
 Row: TypeAlias = tuple[str, str]
 """What is typed, and what it does."""
@@ -121,6 +122,7 @@ def wrapped(text: str, width: int) -> list[str]:
 def of_setting(setting: Option) -> dict[str, Any]:
     """The arguments of `option` that show a setting: metavar, help and section.
 
+    >>> from sgdec.plugins.options import Option
     >>> of_setting(Option("order", "int >= 1", 4, "length of n-grams", "Models"))
     {'metavar': 'INT', 'help': 'Length of n-grams.  [default: 4; x>=1]', 'section': 'Models'}
     """
