@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 )  # fmt: skip
 @click.pass_context
 def command(ctx: click.Context, /, **given: Any) -> int:
-    """Decode INPUT, one sentence per line: a file, gzipped or not, or standard input (-, or no INPUT).
+    """Decode INPUT, one sentence or prompt per line: a file, gzipped or not, or standard input (-, or no INPUT).
 
     \b
     # a model of 'sgdec train'
@@ -66,7 +66,8 @@ def command(ctx: click.Context, /, **given: Any) -> int:
     'sgdec plugins' lists all predictors and decoders. 'sgdec plugins NAME' describes one, with its options, which
     --NAME.OPTION VALUE sets.
 
-    A model with two sources takes two files, or one file with a tab between the two sides of each line.
+    A causal model continues each line, or --hf.prompt with the line in the place of {source}. A model with two
+    sources takes two files, or one file with a tab between the two sides of each line.
 
     A failed sentence gives an empty line, a warning with its number, and exit status 1 at the end.
 

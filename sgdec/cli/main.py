@@ -25,7 +25,7 @@ from sgdec.suggest import suggest
 
 SECTIONS = {
     "Decode": {
-        "decode": "Search for the best outputs of every source sentence.",
+        "decode": "Search for the best outputs of every sentence or prompt.",
         "score": "Score given outputs with predictors; rescore n-best lists.",
         "corpus": "Decode a corpus with many workers, here or on a cluster.",
         "corpus-status": "Show how far a corpus is.",
@@ -113,7 +113,8 @@ class LazyGroup(Sectioned, click.Group):
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="sgdec")
 def sgdec() -> None:
-    """Predictors score the next token, decoders search the space they span together.
+    """Predictors score the next token, decoders search the space they span together. Predictors are translation
+    models, prompted causal models, lattices, n-gram models, grammars, lists and more, in any mix.
 
     \b
     # train a small model and decode with it, in minutes
