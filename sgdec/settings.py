@@ -46,7 +46,7 @@ SHAPING = (
 
 @dataclass(frozen=True, repr=False)
 class Settings:
-    """Each field is an option ``--NAME`` of the command line, with hyphens for underscores."""
+    """Each field is an option ``--NAME`` of the command line, with hyphens for underscores, and says its section."""
 
     nbest: Annotated[int, Ge(1), OUTPUT, Says("number of hypotheses to list per sentence")] = 1
     distinct_text: Annotated[
@@ -89,7 +89,7 @@ class Settings:
     vocab_size: Annotated[
         int | None, Ge(3), INPUT, Says("size of the target vocabulary, if no model states it")
     ] = None
-    batch_size: Annotated[int, Ge(1), BATCHES, Says("number of sentences decoded together")] = 64
+    batch_size: Annotated[int, Ge(1), BATCHES, Says("sentences decoded together")] = 64
     window: Annotated[
         int | None,
         Ge(1),

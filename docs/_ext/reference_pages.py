@@ -21,7 +21,7 @@ from sphinx.util.typing import ExtensionMetadata
 
 import sgdec
 from sgdec.cli.main import COMMANDS, SECTIONS
-from sgdec.cli.sections import Sectioned
+from sgdec.cli.sections import Sectioned, default_as_typed
 from sgdec.plugins import hookspecs
 from sgdec.plugins.host import HOOKS, KINDS, Entry, Host
 from sgdec.plugins.options import Option, describe
@@ -149,11 +149,8 @@ def _default(option: Option) -> str:
     """The default as it would be typed on the command line."""
     if option.required:
         return "required"
-    if option.default is None or option.default == ():
-        return ""
-    default = option.default
-    shown = ",".join(map(str, default)) if isinstance(default, tuple | list) else str(default)
-    return f"``{(shown.lower() if isinstance(default, bool) else shown) or ' '}``" if shown else ""
+    shown = default_as_typed(option.default)
+    return f"``{shown}``" if shown else ""
 
 
 def list_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:

@@ -1,7 +1,7 @@
 """The help of commands: rows in sections, all in the same two columns, which fit the terminal.
 
-An option stands in the section that it is made with (`option`). Options of plugins, which are no parameters of a
-command, have rows of their own (`Sectioned.rows_of_plugins`).
+An option is listed in the section that it is made with (`option`). Options of plugins are only known when a command
+runs: rows of `Sectioned.rows_of_plugins` stand for them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sgdec.plugins.options import Option
 
 Row: TypeAlias = tuple[str, str]
-"""What is typed, and what it does."""
+"""An option or a command as it is typed, and its description."""
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 LEFT = 26
 """The most characters of the left column on a terminal of 80; a longer text has its own line."""
