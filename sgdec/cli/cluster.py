@@ -76,13 +76,13 @@ def command(
 ) -> None:
     """Cluster a model's contexts and record which tokens are likely in each cluster.
 
-    The model translates the text, then its context vectors are clustered; a cluster's active set holds the K
-    likeliest tokens of each of its members. Build one folder for each language direction.
-
     \b
     sgdec cluster --model run/best --input train.en --output run/clusters
     sgdec decode --predictors clusternmt --clusternmt.model run/best \\
         --clusternmt.clusters run/clusters test.en
+
+    The model translates the text, then its context vectors are clustered; a cluster's active set holds the K
+    likeliest tokens of each of its members. Build one folder for each language direction.
     """
     import torch
 

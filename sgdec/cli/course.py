@@ -39,6 +39,11 @@ def lecturer(module: str) -> Any:
 def command() -> None:
     """Export the course, make autograders, grade a class.
 
+    \b
+    sgdec course export handout
+    sgdec course zip beam --output beam.zip
+    sgdec course grade beam submissions --seed 4711 --csv marks.csv
+
     These commands need a clone of sgdec, because the course is not in the installed package.
     """
 

@@ -28,6 +28,10 @@ from sgdec.errors import SgdecError, UsageError, counted
 def command(ctx: click.Context, directory: str, seed: int, quick: bool) -> None:
     """Train and decode a toy task in minutes.
 
+    \b
+    sgdec demo
+    sgdec demo --quick --directory small
+
     The task translates English number words into German ones. The demo makes a corpus, a vocabulary, a lattice of
     candidates for each sentence and a small model; it translates without and with the lattices. It shows each command
     as it runs. Exit status 1 if the lattices did not help.

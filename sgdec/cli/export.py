@@ -39,12 +39,12 @@ log = logging.getLogger(__name__)
 def command(model: str, program: str, output: str, max_positions: int, no_tokenizer: bool) -> None:
     """Write MODEL, a checkpoint of the model transformer, as a folder that another program loads.
 
-    The program computes the same logits. Token ids are the same, and the tokenizer is exported too. A setting without
-    counterpart there is an error.
-
     \b
     sgdec export run/best --to hf --output translator
     sgdec decode --predictors hf --hf.model translator input.txt
+
+    The program computes the same logits. Token ids are the same, and the tokenizer is exported too. A setting without
+    counterpart there is an error.
     """
     from sgdec.checkpoints.hf import export
 

@@ -114,6 +114,11 @@ def command(
 ) -> None:
     """Estimate an interpolated modified Kneser-Ney model; write it as ARPA, for the predictor ngram and for KenLM.
 
+    \b
+    sgdec lm --input train.de --tokenizer tok.spm --order 4 --output lm.arpa.gz
+    sgdec decode --predictors nmt,ngram --nmt.model run/best \\
+        --ngram.path lm.arpa.gz --ngram.weight 0.2 input.txt
+
     Every token of the tokenizer gets a probability, seen or not. Empty lines are skipped.
     """
     from sgdec.estimation.kneser_ney import estimate, join

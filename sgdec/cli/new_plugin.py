@@ -37,6 +37,9 @@ FILES = {
 def command(name: str, directory: str | None) -> None:
     """Write a distribution with the predictor NAME, the decoder NAME-search, and their tests, which pass.
 
+    \b
+    sgdec new-plugin my-idea
+
     NAME is lower-case words of a to z and 0 to 9 with single hyphens between them, a letter first, such as my-idea.
     """
     folder = Path(directory or f"sgdec-{name}")

@@ -73,6 +73,11 @@ def command(
 ) -> int:
     """Write the n-grams of each sentence's hypotheses, with the posterior probability that they occur.
 
+    \b
+    sgdec ngrams 'lattices/{id}.fst' --output 'ngrams/{id}.txt'
+    sgdec decode --predictors nmt,ngramc --nmt.model run/best \\
+        --ngramc.path 'ngrams/{id}.txt' input.txt
+
     INPUT is a pattern of lattices such as 'lattices/{id}.fst', an n-best list in Moses' format, or the JSON lines of
     sgdec decode (a name that ends in .jsonl or .jsonl.gz). Each path of a lattice or entry of a list has the
     probability exp(scale x score), renormalised; on lattices posteriors are exact.

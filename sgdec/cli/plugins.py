@@ -36,6 +36,10 @@ log = logging.getLogger(__name__)
 def command(name: str | None, check: bool, plugin_file: tuple[str, ...]) -> int:
     """List the plugins, one per line, or describe the plugin NAME: its documentation and its options.
 
+    \b
+    sgdec plugins
+    sgdec plugins fst
+
     Listing imports no plugin. Lines are cut at the width of the terminal. If several plugins have one name,
     NAME@DISTRIBUTION is one of them.
     """

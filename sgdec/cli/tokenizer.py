@@ -54,7 +54,11 @@ log = logging.getLogger(__name__)
 def command(
     inputs: tuple[str, ...], output: str, vocab_size: int, kind: Kind, coverage: float, normalization: str
 ) -> None:
-    """Train a tokenizer on text: ids 0 <unk>, 1 <s>, 2 </s>, then the pieces."""
+    """Train a tokenizer on text: ids 0 <unk>, 1 <s>, 2 </s>, then the pieces.
+
+    \b
+    sgdec tokenizer --input train.en --input train.de --output tok.spm
+    """
     lines = chain.from_iterable(read_lines(path) for path in inputs)
     vocabulary = train(lines, vocab_size, kind, coverage=coverage, normalization=normalization)
     write_whole(output, vocabulary.serialized)

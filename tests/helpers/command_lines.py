@@ -33,7 +33,7 @@ def complaint(command: str) -> str | None:
     if name not in COMMANDS:
         return f"no command {name}"
     asked: click.Command = import_module(f"sgdec.cli.{name.replace('-', '_')}").command
-    if isinstance(asked, click.Group) and words and words[0] != "...":
+    if isinstance(asked, click.Group) and words and words[0] != "..." and not words[0].startswith("-"):
         if words[0] not in asked.commands:
             return f"no command {name} {words[0]}"
         asked = asked.commands[words.pop(0)]

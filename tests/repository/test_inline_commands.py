@@ -65,6 +65,8 @@ def test_the_readme_installs_the_folder_that_new_plugin_writes(
     [
         ("sgdec decod", "no command decod"),
         ("sgdec course mark", "no command course mark"),
+        ("sgdec demo --quick", None),
+        ("sgdec demo --quik", "no option --quik"),
         ("sgdec decode --nbset 3", "no option --nbset"),
         ("sgdec decode --beam.sise 3", "no option --beam.sise"),
         ("sgdec decode --predictors nmt,fts ...", "no predictor named 'fts'"),
