@@ -40,7 +40,7 @@ def command(source: str, target: str, output: str, tokenizer: str | None) -> Non
 
     \b
     sgdec fit-length train.en train.de --tokenizer tok.spm --output length.txt
-    sgdec decode --predictors fst,length --fst.path 'lattices/{id}.fst' \\
+    sgdec decode --predictors nmt,length --nmt.model run/best \\
         --length.weights length.txt input.txt
 
     Line N of SRC belongs to line N of TGT; text or token ids, may be gzipped. Features are computed from the
