@@ -107,7 +107,7 @@ def _summary_of_commands() -> Iterator[str]:
     for section, commands in SECTIONS.items():
         rows = [(f":doc:`sgdec {name} <commands/{name}>`", inline(line)) for name, line in commands.items()]
         yield f".. rubric:: {section}"
-        yield list_table(("Command", "What it does"), rows)
+        yield list_table(("Command", "What it does"), rows, ":width: 100%", ":widths: 27 73")  # aligned columns
 
 
 # Plugins
@@ -153,8 +153,8 @@ def _default(option: Option) -> str:
     return f"``{shown}``" if shown else ""
 
 
-def list_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
-    lines = [".. list-table::", "   :header-rows: 1", ""]
+def list_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]], *settings: str) -> str:
+    lines = [".. list-table::", "   :header-rows: 1", *(f"   {setting}" for setting in settings), ""]
     for row in [head, *rows]:
         lines += [f"   {'*' if number == 0 else ' '} - {cell}" for number, cell in enumerate(row)]
     return "\n".join(lines)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from textwrap import TextWrapper
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -57,20 +57,6 @@ class Formatter(click.HelpFormatter):
             lines = own or wrapped(" ".join(block.split()), self.width - self.current_indent)
             self.write("\n" * (number > 0) + "".join(f"{indent}{line}\n" for line in lines))
 
-    def write_sections(self, sections: Mapping[str, Iterable[Row]]) -> None:
-        """Write each section with its heading. Its columns are as wide as those of all others."""
-        listed = {section: list(rows) for section, rows in sections.items()}
-        most = min(LEFT, self.width // 3)
-        lengths = [len(typed) for rows in listed.values() for typed, _ in rows]
-        left = max((length for length in lengths if length <= most), default=most)
-        for section, rows in listed.items():
-            with self.section(section):
-                for typed, does in rows:
-                    right = wrapped(does, self.width - self.current_indent - left - 2)
-                    lines = zip_longest([typed], right if len(typed) <= left else ["", *right], fillvalue="")
-                    for one, other in lines:
-                        self.write(f"{'':{self.current_indent}}{one:<{left}}  {other}".rstrip() + "\n")
-
 
 class _Context(click.Context):
     formatter_class = Formatter
@@ -101,11 +87,20 @@ class Sectioned(click.Command):
         return found
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        assert isinstance(formatter, Formatter)
-        shown = self.sections(ctx).items()
-        formatter.write_sections(
-            {section: [(typed, SELF_EVIDENT.sub("", does)) for typed, does in rows] for section, rows in shown}
-        )
+        write_sections(formatter, self.sections(ctx))
+
+
+def write_sections(formatter: click.HelpFormatter, sections: Mapping[str, Sequence[Row]]) -> None:
+    """Write each section with its heading. Its columns are as wide as those of all others."""
+    most = min(LEFT, formatter.width // 3)
+    lengths = [len(typed) for rows in sections.values() for typed, _ in rows]
+    left = max((length for length in lengths if length <= most), default=most)
+    for section, rows in sections.items():
+        with formatter.section(section):
+            for typed, does in rows:
+                right = wrapped(SELF_EVIDENT.sub("", does), formatter.width - formatter.current_indent - left - 2)
+                for one, other in zip_longest([typed], right if len(typed) <= left else ["", *right], fillvalue=""):
+                    formatter.write(f"{'':{formatter.current_indent}}{one:<{left}}  {other}".rstrip() + "\n")
 
 
 def wrapped(text: str, width: int) -> list[str]:

@@ -13,7 +13,7 @@ import pytest
 
 from sgdec.cli import sections
 from sgdec.cli.main import COMMANDS, SECTIONS, sgdec
-from sgdec.cli.sections import Formatter, Sectioned, SectionedOption
+from sgdec.cli.sections import Sectioned, SectionedOption
 from sgdec.plugins.options import Option, describe
 from sgdec.settings import Penalties, Settings
 from sgdec.training.config import TrainConfig
@@ -173,9 +173,10 @@ def test_a_setting_is_shown_as_it_is_typed(setting: Option, metavar: str, help: 
 
 
 def test_a_long_left_column_has_its_own_line_and_marks_stay_together() -> None:
-    formatter = Formatter(width=40)
-    formatter.write_sections({"One": [("--short", "Some words that take two lines.  [default: 1; x>=2]")], "Two": [
-        ("--much-longer-than-most", "Its text."), ("-h", "")]})  # fmt: skip
+    formatter = click.HelpFormatter(width=40)
+    one = [("--short", "Some words that take two lines.  [default: 1; x>=2]")]
+    two = [("--much-longer-than-most", "Its text."), ("-h", "")]
+    sections.write_sections(formatter, {"One": one, "Two": two})
     assert formatter.getvalue() == (
         "One:\n  --short  Some words that take two\n           lines.  [default: 1; x>=2]\n\n"
         "Two:\n  --much-longer-than-most\n           Its text.\n  -h\n"
