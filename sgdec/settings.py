@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from annotated_types import Ge
 
-from sgdec.plugins.options import configure
+from sgdec.plugins.options import Section, configure
 
 if TYPE_CHECKING:
     from sgdec.ranking import Ranking
@@ -28,6 +28,13 @@ class Says(NamedTuple):
     description: str
 
 
+SEARCH = Section("Search")
+INPUT = Section("Input")
+OUTPUT = Section("Output")
+BATCHES = Section("Batches and device")
+REPRODUCTION = Section("Reproduction")
+RESCORING = Section("N-best lists")
+
 Precision = Literal["fp32", "bf16", "fp64", "int8"]
 BoundsKind = Literal["auto", "product", "sum"]
 SHAPING = (
@@ -39,52 +46,65 @@ SHAPING = (
 
 @dataclass(frozen=True, repr=False)
 class Settings:
-    """Each field is an option ``--NAME`` of the command line, with hyphens for underscores."""
+    """Each field is an option ``--NAME`` of the command line, with hyphens for underscores, and says its section."""
 
-    nbest: Annotated[int, Ge(1), Says("number of hypotheses to list per sentence")] = 1
+    nbest: Annotated[int, Ge(1), OUTPUT, Says("number of hypotheses to list per sentence")] = 1
     distinct_text: Annotated[
-        bool, Says("list of hypotheses with the same text only the best; others take the places of the rest")
+        bool, OUTPUT, Says("list of hypotheses with the same text only the best; others take the places of the rest")
     ] = False
     max_length_factor: Annotated[
-        float, Ge(0), Says("limit on output tokens before </s>, as a multiple of source tokens")
+        float, Ge(0), SEARCH, Says("limit on output tokens before </s>, as a multiple of source tokens")
     ] = 2.0
     max_length: Annotated[
         int | None,
         Ge(0),
+        SEARCH,
         Says("limit on output tokens before </s>; 0 = no limit, and an error at 10,000 tokens without </s>"),
     ] = None
     deterministic: Annotated[
         bool,
+        REPRODUCTION,
         Says("results are bit-equal for every --batch-size; slower, because sentences are computed separately"),
     ] = False
     bounds: Annotated[
         BoundsKind,
+        SEARCH,
         Says("what exact searches take to be possible: lattices and language models together, or the sum of each"),
     ] = "auto"
     check_bounds: Annotated[
         bool,
+        SEARCH,
         Says(
             "check at each expansion, on arrays too, what predictors claim and bounds rest on; a wrong claim ends a "
             "search with an error that names the predictor; slower"
         ),
     ] = False
     copy_unknown: Annotated[
-        bool, Says("replace each unknown word by the source word with the highest attention (word models)")
+        bool, OUTPUT, Says("replace each unknown word by the source word with the highest attention (word models)")
     ] = False
-    max_source_length: Annotated[int, Ge(0), Says("limit on source tokens; longer sources fail; 0 = no limit")] = 1000
-    tokenizer: Annotated[str | None, Says("the vocabulary file, if no model has one")] = None
-    vocab_size: Annotated[int | None, Ge(3), Says("size of the target vocabulary, if no model states it")] = None
-    batch_size: Annotated[int, Ge(1), Says("number of sentences decoded at the same time")] = 64
-    window: Annotated[
-        int | None, Ge(1), Says("number of sentences that are sorted by length together; default: 16 batches")
+    max_source_length: Annotated[
+        int, Ge(0), INPUT, Says("limit on source tokens; longer sources fail; 0 = no limit")
+    ] = 1000
+    tokenizer: Annotated[str | None, INPUT, Says("the vocabulary file, if no model has one")] = None
+    vocab_size: Annotated[
+        int | None, Ge(3), INPUT, Says("size of the target vocabulary, if no model states it")
     ] = None
-    max_rows: Annotated[int | None, Ge(1), Says("limit on the prefixes that predictors score in one call")] = None
-    seed: Annotated[int, Says("random seed")] = 0
+    batch_size: Annotated[int, Ge(1), BATCHES, Says("sentences decoded together")] = 64
+    window: Annotated[
+        int | None,
+        Ge(1),
+        BATCHES,
+        Says("number of sentences that are sorted by length together; default: 16 batches"),
+    ] = None
+    max_rows: Annotated[
+        int | None, Ge(1), BATCHES, Says("limit on prefixes that are scored in one call")
+    ] = None
+    seed: Annotated[int, REPRODUCTION, Says("random seed")] = 0
     device: Annotated[
-        str, Says("device of neural models: cpu or cuda (experimental: cuda, tried on one H100)")
+        str, BATCHES, Says("device of neural models: cpu or cuda (experimental: cuda, tried on one H100)")
     ] = "cpu"
-    precision: Annotated[Precision, Says("number format of neural models")] = "fp32"
-    threads: Annotated[int | None, Ge(1), Says("CPU threads of neural models; default: all cores")] = None
+    precision: Annotated[Precision, BATCHES, Says("number format of neural models")] = "fp32"
+    threads: Annotated[int | None, Ge(1), BATCHES, Says("CPU threads of neural models; default: all cores")] = None
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Settings:
@@ -108,10 +128,11 @@ class Settings:
 class Penalties:
     """The length and coverage penalties for ranking given outputs; see `sgdec.ranking`."""
 
-    alpha: Annotated[float, Ge(0), Says("length penalty")] = 0.0
-    beta: Annotated[float, Ge(0), Says("coverage penalty")] = 0.0
+    alpha: Annotated[float, Ge(0), RESCORING, Says("length penalty")] = 0.0
+    beta: Annotated[float, Ge(0), RESCORING, Says("coverage penalty")] = 0.0
     normalize: Annotated[
         Literal["gnmt", "length"],
+        RESCORING,
         Says("divide by GNMT's penalty, or by length to the power of alpha"),
     ] = "gnmt"
 

@@ -20,7 +20,8 @@ from sphinx.application import Sphinx
 from sphinx.util.typing import ExtensionMetadata
 
 import sgdec
-from sgdec.cli.main import COMMANDS
+from sgdec.cli.main import COMMANDS, SECTIONS
+from sgdec.cli.sections import Sectioned, default_as_typed
 from sgdec.plugins import hookspecs
 from sgdec.plugins.host import HOOKS, Entry, Host
 from sgdec.plugins.options import Option, describe
@@ -81,25 +82,32 @@ def heading(text: str, line: str = "=") -> str:
 
 def command_page(name: str) -> str:
     """A command, with its subcommands as sections."""
-    command: click.Command = import_module(f"sgdec.cli.{name.replace('-', '_')}").command
+    command: Sectioned = import_module(f"sgdec.cli.{name.replace('-', '_')}").command
     context = click.Context(command, info_name=f"sgdec {name}", max_content_width=100)
     return "\n\n".join(_command(command, context, "="))
 
 
-def _command(command: click.Command, context: click.Context, line: str) -> Iterator[str]:
+def _command(command: Sectioned, context: click.Context, line: str) -> Iterator[str]:
     yield heading(context.command_path, line)
     yield ".. code-block:: text\n\n   " + command.get_usage(context).removeprefix("Usage: ").replace("\n", "\n   ")
     yield to_rst(inspect.cleandoc(command.help or ""))
     yield f".. program:: {context.command_path}"
-    for parameter in command.get_params(context):
-        record = parameter.get_help_record(context)
-        if record is not None and isinstance(parameter, click.Option):
-            yield f".. option:: {record[0]}\n\n   {inline(' '.join(record[1].split()))}"
+    for section, rows in command.sections(context).items():
+        yield f".. rubric:: {section}"
+        for typed, does in rows:
+            yield f".. option:: {typed}\n\n   {inline(' '.join(does.split()))}"
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
             below = command.get_command(context, name)
-            assert below is not None
+            assert isinstance(below, Sectioned)
             yield from _command(below, click.Context(below, context, name), "-")
+
+
+def _summary_of_commands() -> Iterator[str]:
+    for section, commands in SECTIONS.items():
+        rows = [(f":doc:`sgdec {name} <commands/{name}>`", inline(line)) for name, line in commands.items()]
+        yield f".. rubric:: {section}"
+        yield list_table(("Command", "What it does"), rows, ":width: 100%", ":widths: 27 73")  # aligned columns
 
 
 # Plugins
@@ -141,15 +149,12 @@ def _default(option: Option) -> str:
     """The default as it would be typed on the command line."""
     if option.required:
         return "required"
-    if option.default is None or option.default == ():
-        return ""
-    default = option.default
-    shown = ",".join(map(str, default)) if isinstance(default, tuple | list) else str(default)
-    return f"``{(shown.lower() if isinstance(default, bool) else shown) or ' '}``" if shown else ""
+    shown = default_as_typed(option.default)
+    return f"``{shown}``" if shown else ""
 
 
-def list_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
-    lines = [".. list-table::", "   :header-rows: 1", ""]
+def list_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]], *settings: str) -> str:
+    lines = [".. list-table::", "   :header-rows: 1", *(f"   {setting}" for setting in settings), ""]
     for row in [head, *rows]:
         lines += [f"   {'*' if number == 0 else ' '} - {cell}" for number, cell in enumerate(row)]
     return "\n".join(lines)
@@ -231,8 +236,7 @@ def pages() -> Iterator[tuple[str, str]]:
     lines = zip(engines, summaries(engines), strict=True)
     rows = [(f":doc:`engines/{entry.name}`", inline(line)) for entry, line in lines]
     yield "engines/summary.txt", list_table(("Name", "What it is"), rows)
-    commands = [(f":doc:`sgdec {name} <commands/{name}>`", inline(line)) for name, line in COMMANDS.items()]
-    yield "commands/summary.txt", list_table(("Command", "What it does"), commands)
+    yield "commands/summary.txt", "\n\n".join(_summary_of_commands())
     for module in [*public_modules(), *defining_modules()]:
         page = package_page() if module == "sgdec" else face_page(module) if module in FACES else module_page(module)
         yield f"api/{module}.rst", page

@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
+    metavar="N",
     help="Average only the last N checkpoints of a run; 0 = all.",
 )
 @click.option(
@@ -39,12 +40,12 @@ log = logging.getLogger(__name__)
 def command(checkpoints: tuple[str, ...], output: str, last: int, plugin_files: tuple[str, ...]) -> None:
     """Average the weights of several checkpoints of one model.
 
-    The folder of a run stands for all its checkpoints: best, last, and the others that --keep retained.
-
     \b
     sgdec train ... --keep 4 --output run
     sgdec average run --last 4 --output run/averaged
     sgdec decode --predictors nmt --nmt.model run/averaged input.txt
+
+    The folder of a run stands for all its checkpoints: best, last, and the others that --keep retained.
     """
     from sgdec.checkpoints.averaging import average_checkpoints
 

@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
     help="Source text on which to measure how often the active sets miss the best token.",
 )
 @click.option(
-    "--centroids", type=click.IntRange(min=1), default=500, show_default=True,
+    "--centroids", type=click.IntRange(min=1), default=500, show_default=True, metavar="INT",
     help="Number of clusters; 1 = one active set for all contexts.",
 )  # fmt: skip
 @click.option(
@@ -46,16 +46,18 @@ log = logging.getLogger(__name__)
     type=click.IntRange(1, 255),
     default=5,
     show_default=True,
+    metavar="INT",
     help="Number of likeliest tokens recorded for each context.",
 )
 @click.option(
-    "--beam", type=click.IntRange(min=1), default=1, show_default=True,
+    "--beam", type=click.IntRange(min=1), default=1, show_default=True, metavar="INT",
     help="Beam size of the translation; all hypotheses of the beam are used; 1 = greedy.",
 )  # fmt: skip
 @click.option(
-    "--iterations", type=click.IntRange(min=1), default=20, show_default=True, help="Iterations of k-means."
-)
-@click.option("--seed", type=int, default=0, show_default=True)
+    "--iterations", type=click.IntRange(min=1), default=20, show_default=True, metavar="INT",
+    help="Iterations of k-means.",
+)  # fmt: skip
+@click.option("--seed", type=int, default=0, show_default=True, metavar="INT", help="Seed of k-means.")
 @running.setting("device")
 @running.setting("threads")
 def command(
@@ -74,12 +76,13 @@ def command(
 ) -> None:
     """Cluster a model's contexts and record which tokens are likely in each cluster.
 
-    The model translates the text, then its context vectors are clustered; a cluster's active set holds the K
-    likeliest tokens of each of its members. Build one folder for each language direction.
-
     \b
     sgdec cluster --model run/best --input train.en --output run/clusters
-    sgdec decode --predictors clusternmt --clusternmt.model run/best --clusternmt.clusters run/clusters test.en
+    sgdec decode --predictors clusternmt --clusternmt.model run/best \\
+        --clusternmt.clusters run/clusters test.en
+
+    The model translates the text, then its context vectors are clustered; a cluster's active set holds the K
+    likeliest tokens of each of its members. Build one folder for each language direction.
     """
     import torch
 

@@ -83,6 +83,11 @@ def command(
 ) -> None:
     """Compare the outputs of two or more runs on the same sentences; A is the baseline.
 
+    \b
+    sgdec compare beam.txt sampled.txt --reference test.de --source test.en \\
+        --html report.html
+    sgdec compare beam4.jsonl beam100.jsonl
+
     With --reference: BLEU, chrF and TER with sacreBLEU's signatures, the significance of each difference to A, and
     lengths; for n-best lists also the oracle, the hypotheses with the highest chrF. In any case: overlap with A,
     scores in the files, and the sentences that differ most.
@@ -90,10 +95,6 @@ def command(
     Files have one output per line, or are n-best lists in Moses' format or the JSON lines of sgdec decode. The first
     hypothesis of a list is the output. A sentence without a list has none: scores against references count an empty
     output, the overlap leaves it out. The metrics expect detokenised text; token ids are compared as words.
-
-    \b
-    sgdec compare beam.txt sampled.txt --reference test.de --source test.en --html report.html
-    sgdec compare beam4.jsonl beam100.jsonl
     """
     if len(files) < 2:
         raise UsageError("compare needs two files or more. `sgdec evaluate` scores one.")

@@ -13,9 +13,10 @@ import click
 
 from sgdec.cli import running
 from sgdec.cli.paths import Command, Read, Written
+from sgdec.cli.sections import Row, option
 from sgdec.errors import UsageError, counted
 from sgdec.plugins.options import separate_dotted, split_dotted
-from sgdec.settings import Settings
+from sgdec.settings import OUTPUT, Settings
 
 if TYPE_CHECKING:
     from sgdec.corpus.engine import Engine, Job, Limits
@@ -43,10 +44,18 @@ INSTEAD = {
     "signature": "the manifest has the signature",
 }
 """Options of ``sgdec decode`` that have no place here, and what to do."""
+WORKERS = "Workers"
+LIMITS = "Limits and failed lines"
 
 
 class CorpusCommand(Command):
     """A command whose arguments after ``--`` are those of ``sgdec decode``."""
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "-- [OPTIONS of sgdec decode]"]
+
+    def rows_of_plugins(self) -> dict[str, list[Row]]:
+        return {WORKERS: [("--ENGINE.OPTION VALUE", "An option of the engine; 'sgdec plugins ENGINE' lists all.")]}
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         from sgdec.cli.decode import command as decode
@@ -75,53 +84,66 @@ def _explained(other: click.Command, what: str) -> Iterator[None]:
 
 @click.command("corpus", cls=CorpusCommand)
 @click.argument("input", nargs=-1, required=True, type=Read())
-@click.option(
-    "--output", required=True, type=Written(inside=INSIDE), metavar="DIR",
+@option(
+    "--output", section=OUTPUT, required=True, type=Written(inside=INSIDE), metavar="DIR",
     help="Folder of the corpus, or a URL such as s3://bucket/corpus; all machines have to see it.",
 )
-@click.option(
-    "--output-format", type=click.Choice(["text", "ids", "nbest", "jsonl", "fst"]), default="text", show_default=True,
-    help="As in sgdec decode.",
+@option(
+    "--output-format", section=OUTPUT, type=click.Choice(["text", "ids", "nbest", "jsonl", "fst"]), default="text",
+    show_default=True, help="As in sgdec decode.",
 )
-@click.option("--ledger", is_flag=True, help="Add to the JSON lines the score of every token by every predictor.")
-@click.option(
-    "--chunk", type=click.IntRange(1), default=2000, show_default=True, metavar="LINES",
+@option(
+    "--ledger", section=OUTPUT, is_flag=True,
+    help="Add to the JSON lines the score of every token by every predictor.",
+)
+@option(
+    "--workers", section=WORKERS, type=click.IntRange(1), default=1, show_default=True, metavar="INT",
+    help="Number of workers.",
+)
+@option(
+    "--chunk", section=WORKERS, type=click.IntRange(1), default=2000, show_default=True, metavar="LINES",
     help="The most lines that are handed out, and lost with a worker, together.",
 )
-@click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Number of workers.")
-@click.option("--engine", metavar="NAME", default="local", show_default=True, help="Engine that runs the workers.")
-@click.option("--ray-address", metavar="ADDRESS", help="Short for --ray.address.")
-@click.option(
-    "--line-seconds", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
-    help="Kill a worker that finishes no line for so long; the line is then found and given up.",
-)
-@click.option(
-    "--worker-memory", type=click.FloatRange(0, min_open=True), metavar="GIB",
-    help="Kill a worker that uses more memory of its own, without mapped files (Linux only).",
-)
-@click.option(
-    "--load-seconds", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
-    help="Kill a worker that is not ready after so long.",
-)
-@click.option(
-    "--lease-seconds", type=click.FloatRange(1), default=60.0, show_default=True, metavar="SECONDS",
+@option(
+    "--lease-seconds", section=WORKERS, type=click.FloatRange(1), default=60.0, show_default=True, metavar="SECONDS",
     help="Time after which other starters take over the chunks of one that shows no life.",
 )
-@click.option("--retry-failed", is_flag=True, help="Decode again the lines that have failed.")
+@option(
+    "--engine", section=WORKERS, metavar="NAME", default="local", show_default=True,
+    help="Engine that runs the workers.",
+)
+@option("--ray-address", section=WORKERS, metavar="ADDRESS", help="Short for --ray.address.")
+@option(
+    "--line-seconds", section=LIMITS, type=click.FloatRange(0, min_open=True), metavar="SECONDS",
+    help="Kill a worker that finishes no line for so long; the line is then found and given up.",
+)
+@option(
+    "--worker-memory", section=LIMITS, type=click.FloatRange(0, min_open=True), metavar="GIB",
+    help="Kill a worker that uses more memory of its own, without mapped files (Linux only).",
+)
+@option(
+    "--load-seconds", section=LIMITS, type=click.FloatRange(0, min_open=True), metavar="SECONDS",
+    help="Kill a worker that is not ready after so long.",
+)
+@option("--retry-failed", section=LIMITS, is_flag=True, help="Decode again the lines that have failed.")
 @click.pass_context
 def command(ctx: click.Context, /, **given: Any) -> int:
     """Decode the lines of all INPUT files with many workers. Options of `sgdec decode` follow `--`.
 
     \b
-    sgdec corpus a.txt b.txt --output DIR --workers 4 -- --predictors nmt,fst --nmt.model run/best
-    sgdec corpus a.txt --output DIR --engine ray --ray-address auto -- --predictors nmt --nmt.model run/best
+    # with four workers on this machine
+    sgdec corpus a.txt b.txt --output DIR --workers 4 -- \\
+        --predictors nmt,fst --nmt.model run/best --fst.path 'lattices/{id}.fst'
+    # on a cluster that Ray runs
+    sgdec corpus a.txt --output DIR --engine ray --ray-address auto -- \\
+        --predictors nmt --nmt.model run/best
+    # how far it is; then one file of all outputs
     sgdec corpus-status DIR
     sgdec corpus-merge DIR --output out.txt
 
     The folder holds what is done. If machines or workers die, start the same command again: it continues. Several
     starts at the same time, on machines that see the folder, share the work. The first Ctrl-C lets the workers
-    finish what they have, the second one stops them. Exit status 1 if a line of the
-    corpus has no output.
+    finish what they have, the second one stops them. Exit status 1 if a line of the corpus has no output.
     """
     from sgdec.corpus.starting import Plan, start
     from sgdec.terminal import Bar

@@ -36,6 +36,9 @@ def failed_beside(output: str) -> tuple[str, ...]:
 def command(folder: str, output: str | None, failed: str | None) -> int:
     """Write the outputs of all lines of a corpus in the order of the input, as one run of `sgdec decode` does.
 
+    \b
+    sgdec corpus-merge DIR --output out.txt
+
     The format is that of `sgdec corpus --output-format`. A failed line is there too, as in `sgdec decode`: an empty
     line, or an object with the error. The list of failed lines has their numbers, inputs and reasons, as JSON lines.
 

@@ -32,11 +32,11 @@ SHOWN = 10
 def command(folder: str, watch: float | None, json_: str | None, html: str | None) -> int:
     """Show how far a corpus is: lines, speed, failed lines, starters, workers, and chunks that need attention.
 
-    It only reads, and can be called from any machine that sees the folder, while the corpus is decoded and after.
-
     \b
     sgdec corpus-status DIR
     sgdec corpus-status DIR --watch 30
+
+    It only reads, and can be called from any machine that sees the folder, while the corpus is decoded and after.
 
     Exit status 1 if a line has failed or is undecided, or if a result cannot be used.
     """

@@ -39,6 +39,11 @@ def lecturer(module: str) -> Any:
 def command() -> None:
     """Export the course, make autograders, grade a class.
 
+    \b
+    sgdec course export handout
+    sgdec course zip beam --output beam.zip
+    sgdec course grade beam submissions --seed 4711 --csv marks.csv
+
     These commands need a clone of sgdec, because the course is not in the installed package.
     """
 
@@ -76,7 +81,7 @@ def zip_(assignment: str, output: str, wheels: str | None, seed: int | None) -> 
     click.echo(f"Wrote {output}. It contains the hidden checks and the seed: give it to nobody.")
 
 
-@command.command("grade")
+@command.command("grade", short_help="Grade the files of a class.")
 @click.argument("assignment")
 @click.argument("submissions", metavar="FOLDER", type=Read())
 @click.option(
@@ -88,7 +93,9 @@ def zip_(assignment: str, output: str, wheels: str | None, seed: int | None) -> 
     "--records", type=Written(new=True), metavar="FOLDER",
     help="Write the report for each student (NAME.txt) and the whole record (NAME.json) to a new folder.",
 )
-@click.option("--jobs", type=click.IntRange(min=1), default=2, show_default=True, help="Submissions side by side.")
+@click.option(
+    "--jobs", type=click.IntRange(min=1), default=2, show_default=True, metavar="N", help="Submissions side by side."
+)
 @click.option(
     "--total", type=click.FloatRange(min=1.0), default=180.0, show_default=True, metavar="SECONDS",
     help="Time for all checks of a submission.",

@@ -10,10 +10,11 @@ import click
 
 from sgdec.cli import running, tracing
 from sgdec.cli.paths import Read, Written
+from sgdec.cli.sections import option
 from sgdec.collector import collector_spared
 from sgdec.errors import UsageError
 from sgdec.io.unfinished import beside
-from sgdec.settings import SHAPING
+from sgdec.settings import INPUT, OUTPUT, SHAPING
 
 log = logging.getLogger(__name__)
 
@@ -21,36 +22,52 @@ log = logging.getLogger(__name__)
 @click.command("decode", cls=running.RunCommand)
 @click.argument("input", nargs=-1, type=Read(default_stdin=True))
 @running.options(
-    *running.BEFORE,
-    click.option("--decoder", metavar="NAME", default="beam", show_default=True, help="The search strategy."),
-    *map(running.setting, ("nbest", "distinct_text", "max_length_factor", "max_length")),
-    click.option(
-        "--output", type=Written(beside=beside), metavar="FILE",
+    *running.OF_PREDICTORS,
+    running.DECODER,
+    *running.OF_SEARCH,
+    *running.OF_INPUT,
+    option(
+        "--range", section=INPUT, metavar="A:B", help="Decode only sentences A to B, counted from 1, both included."
+    ),
+    option(
+        "--output", section=OUTPUT, type=Written(beside=beside), metavar="FILE",
         help="File to write, default standard output; a pattern with {id} for --output-format fst.",
     ),
-    *running.UNFINISHED,
-    click.option(
-        "--output-format", type=click.Choice(["text", "ids", "nbest", "jsonl", "fst"]), default="text",
-        show_default=True, help="Best text, best token ids, Moses n-best list, JSON lines, or lattices.",
+    option(
+        "--output-format", section=OUTPUT, type=click.Choice(["text", "ids", "nbest", "jsonl", "fst"]),
+        default="text", show_default=True,
+        help="Best text, best token ids, Moses n-best list, JSON lines, or lattices.",
     ),
-    click.option("--ledger", is_flag=True, help="Add to the JSON lines the score of every token by every predictor."),
-    click.option("--range", metavar="A:B", help="Decode only sentences A to B, counted from 1, both included."),
+    *map(running.setting, ("nbest", "distinct_text", "copy_unknown")),
+    option(
+        "--ledger", section=OUTPUT, is_flag=True,
+        help="Add to the JSON lines the score of every token by every predictor.",
+    ),
+    *running.UNFINISHED,
     *tracing.OPTIONS,
-    *map(running.setting, ("deterministic", "bounds", "check_bounds", "copy_unknown")),
-    *running.AFTER,
+    *running.OF_BATCHES,
+    *running.OF_REPRODUCTION,
+    running.setting("deterministic"),
 )  # fmt: skip
 @click.pass_context
 def command(ctx: click.Context, /, **given: Any) -> int:
-    """Decode INPUT, one sentence per line: a file, gzipped or not, or standard input (-, or no INPUT).
-
-    A model with two sources takes two files, or one file with a tab between the two sides of each line.
-
-    Options of a predictor or decoder are --NAME.OPTION VALUE; 'sgdec plugins NAME' lists them. Each entry of
-    --predictors also has --NAME.weight (1.0) and --NAME.renormalize (false).
+    """Decode INPUT, one sentence or prompt per line: a file, gzipped or not, or standard input (-, or no INPUT).
 
     \b
-    sgdec decode --predictors nmt,fst --decoder beam --nmt.model run/best \\
-        --fst.path 'lattices/{id}.fst' --beam.size 5 input.txt
+    # a model of 'sgdec train'
+    sgdec decode --predictors nmt --nmt.model run/best input.txt
+    # a causal model of Hugging Face, which continues a prompt
+    sgdec decode --predictors hf --hf.model FOLDER \\
+        --hf.prompt 'Translate to German: {source}' input.txt
+    # a model within lattices, both with weights
+    sgdec decode --predictors nmt,fst --nmt.model run/best --nmt.weight 0.8 \\
+        --fst.path 'lattices/{id}.fst' --fst.weight 0.2 --beam.size 10 input.txt
+
+    'sgdec plugins' lists all predictors and decoders. 'sgdec plugins NAME' describes one, with its options, which
+    --NAME.OPTION VALUE sets.
+
+    A causal model continues each line, or --hf.prompt with the line in the place of {source}. A model with two
+    sources takes two files, or one file with a tab between the two sides of each line.
 
     A failed sentence gives an empty line, a warning with its number, and exit status 1 at the end.
 

@@ -16,15 +16,21 @@ from sgdec.errors import SgdecError, UsageError, counted
     type=Written(new=True),
     default="demo",
     show_default=True,
+    metavar="DIR",
     help="New folder for all files of the demo.",
 )
 @click.option(
-    "--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Seed of the corpus and of the model."
-)
+    "--seed", type=click.IntRange(min=0), default=1, show_default=True, metavar="INT",
+    help="Seed of the corpus and of the model.",
+)  # fmt: skip
 @click.option("--quick", is_flag=True, help="Run a smaller task, in seconds.")
 @click.pass_context
 def command(ctx: click.Context, directory: str, seed: int, quick: bool) -> None:
     """Train and decode a toy task in minutes.
+
+    \b
+    sgdec demo
+    sgdec demo --quick --directory small
 
     The task translates English number words into German ones. The demo makes a corpus, a vocabulary, a lattice of
     candidates for each sentence and a small model; it translates without and with the lattices. It shows each command
@@ -39,22 +45,30 @@ def command(ctx: click.Context, directory: str, seed: int, quick: bool) -> None:
         demo(folder, seed, QUICK if quick else FULL, click.echo)
 
 
-@command.command("corpus")
+@command.command("corpus", short_help="Write number words in English and German.")
 @click.option(
     "--directory",
     type=Written(inside=("train.*", "valid.*", "test.*")),
     required=True,
+    metavar="DIR",
     help="Folder to write train, valid and test to, each as .en and .de.",
 )
-@click.option("--seed", type=int, default=1, show_default=True, help="Seed of the random numbers.")
-@click.option("--train-lines", type=click.IntRange(min=1), default=260, show_default=True)
-@click.option("--valid-lines", type=click.IntRange(min=1), default=50, show_default=True)
-@click.option("--test-lines", type=click.IntRange(min=1), default=400, show_default=True)
+@click.option("--seed", type=int, default=1, show_default=True, metavar="INT", help="Seed of the random numbers.")
+@click.option(
+    "--train-lines", type=click.IntRange(min=1), default=260, show_default=True, metavar="N", help="Lines of train."
+)
+@click.option(
+    "--valid-lines", type=click.IntRange(min=1), default=50, show_default=True, metavar="N", help="Lines of valid."
+)
+@click.option(
+    "--test-lines", type=click.IntRange(min=1), default=400, show_default=True, metavar="N", help="Lines of test."
+)
 @click.option(
     "--limit",
     type=click.IntRange(10, 1_000_000),
     default=1_000_000,
     show_default=True,
+    metavar="N",
     help="Upper limit of the numbers, excluded.",
 )
 def corpus(directory: str, seed: int, train_lines: int, valid_lines: int, test_lines: int, limit: int) -> None:
@@ -66,7 +80,7 @@ def corpus(directory: str, seed: int, train_lines: int, valid_lines: int, test_l
     click.echo(f"{directory}: " + ", ".join(f"{counted(size, 'line')} {name}" for name, size in sizes.items()))
 
 
-@command.command("lattices")
+@command.command("lattices", short_help="Write a lattice of candidates for each line.")
 @click.option(
     "--tokenizer",
     type=Read(),

@@ -11,9 +11,10 @@ import click
 
 from sgdec.cli import running, tracing
 from sgdec.cli.paths import Read, Written
+from sgdec.cli.sections import option
 from sgdec.collector import collector_spared
 from sgdec.errors import UsageError, counted, one_line
-from sgdec.settings import SHAPING
+from sgdec.settings import INPUT, OUTPUT, SHAPING
 
 if TYPE_CHECKING:
     from sgdec.library import LoadedRun
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from sgdec.tasks.diagnosis.report import Report
     from sgdec.tasks.diagnosis.verdicts import JudgedSentence
     from sgdec.trace.writing import TraceWriter
+
+
+DIAGNOSIS = "Diagnosis"
 
 
 class _Sizes(click.ParamType):  # type: ignore[type-arg]  # generic in some versions of click
@@ -44,51 +48,74 @@ class _Sizes(click.ParamType):  # type: ignore[type-arg]  # generic in some vers
 @click.command("diagnose", cls=running.RunCommand)
 @click.argument("input", nargs=-1, type=Read(default_stdin=True))
 @running.options(
-    click.option(
-        "--reference", type=Read(), cls=running.Needed, metavar="FILE",
+    *running.OF_PREDICTORS,
+    running.DECODER,
+    *running.OF_SEARCH,
+    option(
+        "--reference", section=INPUT, type=Read(), cls=running.Needed, metavar="FILE",
         help="One reference per line, in the format of INPUT.",
     ),
-    *running.BEFORE,
-    click.option("--decoder", metavar="NAME", default="beam", show_default=True, help="The search strategy."),
-    *map(running.setting, ("nbest", "distinct_text", "max_length_factor", "max_length")),
-    click.option("--range", metavar="A:B", help="Diagnose only sentences A to B, counted from 1, both included."),
-    click.option(
-        "--witness", type=Read(), multiple=True, metavar="FILE",
-        help="Outputs of another run, which may be better: lines, an n-best list, or JSON lines. Repeatable.",
+    *running.OF_INPUT,
+    option(
+        "--range", section=INPUT, metavar="A:B",
+        help="Diagnose only sentences A to B, counted from 1, both included.",
     ),
-    click.option(
-        "--proof", type=click.Choice(["astar", "dfs", "none"]), default="astar", show_default=True,
+    option(
+        "--proof", section=DIAGNOSIS, type=click.Choice(["astar", "dfs", "none"]), default="astar", show_default=True,
         help="The exact search for the best hypothesis of each sentence.",
     ),
-    click.option(
-        "--max-expansions", type=click.IntRange(min=0), default=300, show_default=True, metavar="N",
-        help="Limit on its expansions per sentence; 0 = none.",
+    option(
+        "--max-expansions", section=DIAGNOSIS, type=click.IntRange(min=0), default=300, show_default=True,
+        metavar="INT", help="Limit on its expansions per sentence; 0 = none.",
     ),
-    click.option(
-        "--max-seconds", type=click.FloatRange(min=0), default=0.0, show_default=True, metavar="S",
-        help="Limit on its seconds per sentence; 0 = none.",
+    option(
+        "--max-seconds", section=DIAGNOSIS, type=click.FloatRange(min=0), default=0.0, show_default=True,
+        metavar="SECONDS", help="Limit on its seconds per sentence; 0 = none.",
     ),
-    click.option("--beams", type=_Sizes(), metavar="1,2,5,...", help="Sizes of the beam to compare."),
-    click.option(
-        "--show", type=click.IntRange(min=0), default=5, show_default=True, metavar="N",
+    option(
+        "--witness", section=DIAGNOSIS, type=Read(), multiple=True, metavar="FILE",
+        help="Outputs of another run, which may be better: lines, an n-best list, or JSON lines. Repeatable.",
+    ),
+    option(
+        "--beams", section=DIAGNOSIS, type=_Sizes(), metavar="1,2,5,...", help="Sizes of the beam to compare."
+    ),
+    *map(running.setting, ("nbest", "distinct_text", "copy_unknown")),
+    option(
+        "--show", section=OUTPUT, type=click.IntRange(min=0), default=5, show_default=True, metavar="INT",
         help="Sentences to print: those with the largest errors.",
     ),
-    click.option("--output", type=Written(), metavar="FILE", help="Write all values of each sentence as JSON lines."),
-    click.option("--json", "json_", type=Written(), metavar="FILE", help="Write all numbers of the set as JSON."),
-    click.option(
-        "--html", type=Written(), metavar="FILE", help="Write a report with plots, and all sentences to sort."
+    option(
+        "--html", section=OUTPUT, type=Written(), metavar="FILE",
+        help="Write a report with plots, and all sentences to sort.",
     ),
-    click.option(
-        "--viewer", metavar="FILE",
+    option(
+        "--viewer", section=OUTPUT, metavar="FILE",
         help="The page of sgdec view that the report links to, as a path from the report.",
     ),
+    option(
+        "--output", section=OUTPUT, type=Written(), metavar="FILE",
+        help="Write all values of each sentence as JSON lines.",
+    ),
+    option(
+        "--json", "json_", section=OUTPUT, type=Written(), metavar="FILE",
+        help="Write all numbers of the set as JSON.",
+    ),
     *tracing.OPTIONS,
-    *map(running.setting, ("deterministic", "bounds", "check_bounds", "copy_unknown")),
-    *running.AFTER,
+    *running.OF_BATCHES,
+    *running.OF_REPRODUCTION,
+    running.setting("deterministic"),
 )  # fmt: skip
 @click.pass_context
 def command(ctx: click.Context, /, **given: Any) -> int:
     """Decode INPUT and say who is to blame for the outputs: the search, or the model.
+
+    \b
+    # the errors of a beam search; other sizes of the beam
+    sgdec diagnose --predictors nmt --nmt.model run/best \\
+        --reference test.de --beams 1,2,5,10,20 --html report.html test.en
+    # a model within lattices: which of the two decides
+    sgdec diagnose --predictors nmt,fst --nmt.model run/best \\
+        --fst.path 'lattices/{id}.fst' --reference test.de test.en
 
     A search error: a hypothesis ranks higher than the output. The exact search (--proof) proves it or that there is
     none; the reference, the empty output and the outputs of other runs (--witness) can witness it. A model error: the
@@ -96,10 +123,6 @@ def command(ctx: click.Context, /, **given: Any) -> int:
     named, and the weight that would turn the decision.
 
     Options of predictors and decoders, and the config file, are those of sgdec decode.
-
-    \b
-    sgdec diagnose --predictors nmt,fst --nmt.model run/best --fst.path 'lattices/{id}.fst' \\
-        --reference test.de --beams 1,2,5,10,20 --html report.html test.en
     """
     return diagnose(*running.settings(ctx, given))
 

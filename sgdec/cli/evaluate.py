@@ -15,7 +15,11 @@ from sgdec.text.lines import read_lines
 )
 @click.argument("hypotheses", type=Read(), default="-", metavar="[HYP]")
 def command(reference: str, hypotheses: str) -> None:
-    """Score translations with sacreBLEU; HYP or standard input has one per line."""
+    """Score translations with sacreBLEU; HYP or standard input has one per line.
+
+    \b
+    sgdec evaluate --reference test.de output.txt
+    """
     references, translations = list(read_lines(reference)), list(read_lines(hypotheses))
     if len(references) != len(translations):
         raise SgdecError(

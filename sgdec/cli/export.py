@@ -32,18 +32,19 @@ log = logging.getLogger(__name__)
     type=click.IntRange(1, 65_536),
     default=1024,
     show_default=True,
+    metavar="INT",
     help="Most tokens of a source, and of an output, in the other program.",
 )
 @click.option("--no-tokenizer", is_flag=True, help="Export the model without its tokenizer.")
 def command(model: str, program: str, output: str, max_positions: int, no_tokenizer: bool) -> None:
     """Write MODEL, a checkpoint of the model transformer, as a folder that another program loads.
 
-    The program computes the same logits. Token ids are the same, and the tokenizer is exported too. A setting without
-    counterpart there is an error.
-
     \b
     sgdec export run/best --to hf --output translator
-    python -c "import transformers as t; t.AutoModelForSeq2SeqLM.from_pretrained('translator')"
+    sgdec decode --predictors hf --hf.model translator input.txt
+
+    The program computes the same logits. Token ids are the same, and the tokenizer is exported too. A setting without
+    counterpart there is an error.
     """
     from sgdec.checkpoints.hf import export
 

@@ -38,6 +38,11 @@ POISSON = 0.01
 def command(source: str, target: str, output: str, tokenizer: str | None) -> None:
     """Fit a negative binomial distribution of target lengths to parallel text, for the predictor length.
 
+    \b
+    sgdec fit-length train.en train.de --tokenizer tok.spm --output length.txt
+    sgdec decode --predictors nmt,length --nmt.model run/best \\
+        --length.weights length.txt input.txt
+
     Line N of SRC belongs to line N of TGT; text or token ids, may be gzipped. Features are computed from the
     unchanged lines of SRC, so SRC must be preprocessed in the same way as the text to decode. Pairs with an empty
     side are skipped.

@@ -75,6 +75,7 @@ class ManyValues(Command):
     type=click.IntRange(1, 6),
     default=5,
     show_default=True,
+    metavar="INT",
     help="Length of the longest n-grams; KenLM reads 2 to 6.",
 )
 @click.option(
@@ -112,6 +113,11 @@ def command(
     discount_fallback: bool,
 ) -> None:
     """Estimate an interpolated modified Kneser-Ney model; write it as ARPA, for the predictor ngram and for KenLM.
+
+    \b
+    sgdec lm --input train.de --tokenizer tok.spm --order 4 --output lm.arpa.gz
+    sgdec decode --predictors nmt,ngram --nmt.model run/best \\
+        --ngram.path lm.arpa.gz --ngram.weight 0.2 input.txt
 
     Every token of the tokenizer gets a probability, seen or not. Empty lines are skipped.
     """

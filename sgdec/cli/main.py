@@ -17,39 +17,53 @@ from typing import Any, TextIO
 import click
 from click.shell_completion import CompletionItem
 
+from sgdec.cli.sections import Row, Sectioned
 from sgdec.cli.streams import prepare_output
 from sgdec.errors import SgdecError, UsageError, one_line
 from sgdec.plugins.host import install_hint
 from sgdec.suggest import suggest
 
-COMMANDS = {
-    "decode": "Search for the best outputs of every source sentence.",
-    "corpus": "Decode a corpus with many workers, here or on a cluster.",
-    "corpus-status": "Show how far a corpus is.",
-    "corpus-merge": "Write the outputs of a corpus to one file.",
-    "view": "Show what searches did: a page or a figure of a trace.",
-    "score": "Score given outputs with predictors; rescore n-best lists.",
-    "diagnose": "Say whether the search or the model is to blame for outputs.",
-    "evaluate": "Compute BLEU and chrF of translations with sacreBLEU.",
-    "compare": "Compare outputs: metrics, significance, sentences.",
-    "train": "Train a translation model or a language model.",
-    "tokenizer": "Train a tokenizer: pieces, characters or words.",
-    "vocabulary": "Write the table of a tokenizer's pieces and their numbers.",
-    "trie": "Build a trie of allowed outputs, for the predictor trie.",
-    "transducer": "Write a transducer between two tokenizers, for fsttok.",
-    "lm": "Estimate an n-gram language model.",
-    "fit-length": "Fit a target length model, for the predictor length.",
-    "ngrams": "Extract n-gram posteriors of lattices and lists, for ngramc.",
-    "average": "Average the weights of checkpoints.",
-    "quantize": "Write a model with 8-bit weights, for --precision int8.",
-    "export": "Write a trained model for Hugging Face's transformers.",
-    "cluster": "Cluster a model's contexts, for clusternmt.",
-    "plugins": "List, check and describe the installed plugins.",
-    "new-plugin": "Write a template of a plugin distribution.",
-    "course": "Export the course, make autograders, grade a class.",
-    "demo": "Train and decode a toy task in minutes.",
+SECTIONS = {
+    "Decode": {
+        "decode": "Search for the best outputs of every sentence or prompt.",
+        "score": "Score given outputs with predictors; rescore n-best lists.",
+        "corpus": "Decode a corpus with many workers, here or on a cluster.",
+        "corpus-status": "Show how far a corpus is.",
+        "corpus-merge": "Write the outputs of a corpus to one file.",
+    },
+    "Evaluate and explain": {
+        "evaluate": "Compute BLEU and chrF of translations with sacreBLEU.",
+        "compare": "Compare outputs: metrics, significance, sentences.",
+        "diagnose": "Say whether the search or the model is to blame for outputs.",
+        "view": "Show what searches did: a page or a figure of a trace.",
+    },
+    "Train models": {
+        "tokenizer": "Train a tokenizer: pieces, characters or words.",
+        "train": "Train a translation model or a language model.",
+        "average": "Average the weights of checkpoints.",
+        "quantize": "Write a model with 8-bit weights, for --precision int8.",
+        "export": "Write a trained model for Hugging Face's transformers.",
+    },
+    "Make what predictors read": {
+        "lm": "Estimate an n-gram language model, for the predictor ngram.",
+        "trie": "Build a trie of allowed outputs, for the predictor trie.",
+        "ngrams": "Extract n-gram posteriors of lattices and lists, for ngramc.",
+        "fit-length": "Fit a target length model, for the predictor length.",
+        "cluster": "Cluster a model's contexts, for clusternmt.",
+        "transducer": "Write a transducer between two tokenizers, for fsttok.",
+        "vocabulary": "Write the table of a tokenizer's pieces and their numbers.",
+    },
+    "Plugins": {
+        "plugins": "List, check and describe the installed plugins.",
+        "new-plugin": "Write a template of a plugin distribution.",
+    },
+    "Learn and teach": {
+        "demo": "Train and decode a toy task in minutes.",
+        "course": "Export the course, make autograders, grade a class.",
+    },
 }
-"""Each command with its help; ``sgdec/cli/COMMAND.py`` defines the click command, named ``command``."""
+"""Each command with its help, by section; ``sgdec/cli/COMMAND.py`` defines the click command, named ``command``."""
+COMMANDS = {name: line for section in SECTIONS.values() for name, line in section.items()}
 
 COMPLETION = "_SGDEC_COMPLETE"
 """The environment variable by which a shell requests completions from click."""
@@ -58,7 +72,7 @@ INTERRUPTED = 130
 """The exit status after Ctrl-C, as shells report it: 128 + SIGINT."""
 
 
-class LazyGroup(click.Group):
+class LazyGroup(Sectioned, click.Group):
     """Imports a command only when it runs; shows the help text if no command is given."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -92,15 +106,28 @@ class LazyGroup(click.Group):
         commands = [CompletionItem(name, help=line) for name, line in COMMANDS.items() if name.startswith(incomplete)]
         return [*commands, *click.Command.shell_complete(self, ctx, incomplete)]
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+    def sections(self, ctx: click.Context) -> dict[str, list[Row]]:
+        return {**{section: [*lines.items()] for section, lines in SECTIONS.items()}, **super().sections(ctx)}
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="sgdec")
 def sgdec() -> None:
-    """Predictors score the next token, decoders search the space they span together."""
+    """Predictors score the next token, decoders search the space they span together. Predictors are translation
+    models, prompted causal models, lattices, n-gram models, grammars, lists and more, in any mix.
+
+    \b
+    # train a small model and decode with it, in minutes
+    sgdec demo
+    # decode with a causal model of Hugging Face and a prompt
+    sgdec decode --predictors hf --hf.model FOLDER \\
+        --hf.prompt 'Translate to German: {source}' input.txt
+    # list the predictors and decoders; describe one of them
+    sgdec plugins
+    sgdec plugins fst
+
+    'sgdec COMMAND --help' has examples of each command, and its options.
+    """
 
 
 def main(args: Sequence[str] | None = None) -> int:

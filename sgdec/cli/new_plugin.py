@@ -31,11 +31,14 @@ FILES = {
 @click.option(
     "--directory",
     type=Written(new=True),
-    metavar="D",
+    metavar="DIR",
     help="Folder to write to, new or empty; default: sgdec-NAME.",
 )
 def command(name: str, directory: str | None) -> None:
     """Write a distribution with the predictor NAME, the decoder NAME-search, and their tests, which pass.
+
+    \b
+    sgdec new-plugin my-idea
 
     NAME is lower-case words of a to z and 0 to 9 with single hyphens between them, a letter first, such as my-idea.
     """

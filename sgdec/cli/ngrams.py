@@ -43,13 +43,19 @@ Extracted: TypeAlias = "Iterator[tuple[int, dict[Ngram, float]]]"
     help="Pattern of the files to write, such as 'ngrams/{id}.txt'.",
 )
 @click.option(
-    "--order", type=click.IntRange(min=1), default=4, show_default=True, help="Length of the longest n-grams."
+    "--order",
+    type=click.IntRange(min=1),
+    default=4,
+    show_default=True,
+    metavar="INT",
+    help="Length of the longest n-grams.",
 )
 @click.option(
     "--scale",
     type=click.FloatRange(min=0),
     default=1.0,
     show_default=True,
+    metavar="FLOAT",
     help="Factor of the scores before exponentiation; values below 1 flatten the distribution.",
 )
 @click.option(
@@ -66,6 +72,11 @@ def command(
     input: str, output: str, order: int, scale: float, counts: bool, range_: str | None, tokenizer: str | None
 ) -> int:
     """Write the n-grams of each sentence's hypotheses, with the posterior probability that they occur.
+
+    \b
+    sgdec ngrams 'lattices/{id}.fst' --output 'ngrams/{id}.txt'
+    sgdec decode --predictors nmt,ngramc --nmt.model run/best \\
+        --ngramc.path 'ngrams/{id}.txt' input.txt
 
     INPUT is a pattern of lattices such as 'lattices/{id}.fst', an n-best list in Moses' format, or the JSON lines of
     sgdec decode (a name that ends in .jsonl or .jsonl.gz). Each path of a lattice or entry of a list has the

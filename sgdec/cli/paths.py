@@ -22,6 +22,7 @@ from typing import Any
 import click
 
 from sgdec.cli import streams
+from sgdec.cli.sections import Sectioned
 from sgdec.cli.values import refuse_lax_numbers, refuse_unfit
 from sgdec.errors import UsageError
 from sgdec.io import patterns
@@ -72,7 +73,7 @@ class Written(_PathType):
         self.beside, self.inside, self.new = beside, tuple(inside), new
 
 
-class _Guarded(click.Command):
+class _Guarded(Sectioned):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not ctx.resilient_parsing:  # then a shell asks for completions
             refuse_lax_numbers(ctx, args)
@@ -98,6 +99,10 @@ class Group(_Guarded, click.Group):
     """A `Command` with subcommands."""
 
     command_class = Command
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_options(ctx, formatter)
+        self.format_commands(ctx, formatter)
 
 
 def refuse_closed(ctx: click.Context) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import click
 
 from sgdec.cli.paths import Command, Read
+from sgdec.cli.sections import default_as_typed
 from sgdec.errors import UsageError
 from sgdec.plugins.host import KINDS, Entry, Host, name_of
 from sgdec.plugins.predictor_list import EntryOptions
@@ -34,6 +35,10 @@ log = logging.getLogger(__name__)
 )
 def command(name: str | None, check: bool, plugin_file: tuple[str, ...]) -> int:
     """List the plugins, one per line, or describe the plugin NAME: its documentation and its options.
+
+    \b
+    sgdec plugins
+    sgdec plugins fst
 
     Listing imports no plugin. Lines are cut at the width of the terminal. If several plugins have one name,
     NAME@DISTRIBUTION is one of them.
@@ -127,5 +132,4 @@ def _help(description: str, default: object) -> str:
         return f"{description}  [required]".strip()
     if default is None or default == ():
         return description
-    shown = ",".join(map(str, default)) if isinstance(default, tuple | list) else str(default)
-    return f"{description}  [default: {shown.lower() if isinstance(default, bool) else shown}]".strip()
+    return f"{description}  [default: {default_as_typed(default)}]".strip()

@@ -36,11 +36,11 @@ log = logging.getLogger(__name__)
 def command(model: str, output: str, calibrate: tuple[str, str] | None, plugin_files: tuple[str, ...]) -> None:
     """Write MODEL with 8-bit weights, for --precision int8 (GNMT, section 6).
 
-    The loss is smallest for models trained with constraints: sgdec train --gnmt.constrained true.
-
     \b
     sgdec quantize run/best --output run/int8
     sgdec decode --predictors nmt --nmt.model run/int8 --precision int8 input.txt
+
+    The loss is smallest for models trained with constraints: sgdec train --gnmt.constrained true.
     """
     from sgdec.training.quantising import quantise_checkpoint
 

@@ -17,6 +17,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from sgdec.cli.paths import Command, Read, Written
+from sgdec.cli.sections import Row, SectionedOption, of_setting, option
 from sgdec.context import UNK
 from sgdec.errors import SgdecError, UsageError, one_line
 from sgdec.io.writing import write_whole
@@ -31,9 +32,10 @@ from sgdec.plugins.options import (
     split_config,
     split_dotted,
 )
+from sgdec.plugins.predictor_list import EntryOptions
 from sgdec.search.blame import PredictorFault, told
 from sgdec.search.tracing.meter import Meter
-from sgdec.settings import Settings
+from sgdec.settings import INPUT, OUTPUT, REPRODUCTION, SEARCH, Settings
 from sgdec.suggest import suggest
 from sgdec.terminal import Bar
 
@@ -51,6 +53,7 @@ Options = dict[str, dict[str, Any]]
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
+PREDICTORS = "Predictors"
 NO_SEARCH = "greedy"
 """The decoder of commands that do not search; any other would do."""
 QUICKLY_READ = 2**30
@@ -74,52 +77,61 @@ class _Checked(click.ParamType):  # type: ignore[type-arg]  # generic in some ve
 
 def setting(name: str, of: type[Any] = Settings, **rest: Any) -> Callable[[Decorated], Decorated]:
     """The option of one field of `Settings` or `Penalties`, with its default, check and description."""
-    option = next(option for option in describe(of) if option.name == name)
-    help = f"{option.description[:1].upper()}{option.description[1:]}."
-    if isinstance(option.default, bool):
-        return click.option(flag(name, None), is_flag=True, default=option.default, help=help)
-    kind: Any = click.STRING if option.type == "text" else _Checked(of, option)  # known to shells
-    shown = f"[{option.type.replace(' | ', '|')}]" if "|" in option.type else option.type.upper()
-    chosen = {"type": kind, "metavar": shown, "default": option.default, "help": help, **rest}
-    return click.option(flag(name, None), show_default=option.default is not None, **chosen)
+    found = next(option for option in describe(of) if option.name == name)
+    shown = of_setting(found)
+    if isinstance(found.default, bool):
+        said = shown["help"].partition("  [")[0]  # that a flag is false by default goes without saying
+        return option(flag(name, None), section=found.section, is_flag=True, default=found.default, help=said)
+    kind: Any = click.STRING if found.type == "text" else _Checked(of, found)  # known to shells
+    return option(flag(name, None), **{"type": kind, "default": found.default, **shown, **rest})
 
 
-BEFORE = (
-    click.option(
-        "--predictors", metavar="LIST", help="Comma-separated [NAME=][WRAPPER:]...PREDICTOR, such as nmt,fst."
+OF_PREDICTORS = (
+    option(
+        "--predictors", section=PREDICTORS, metavar="LIST",
+        help="Comma-separated [NAME=][WRAPPER:]...PREDICTOR, such as nmt,fst.",
     ),
-    click.option(
-        "--config",
-        type=Read(),
-        metavar="FILE",
-        help="TOML file with these options as keys; the command line overrides it.",
-    ),
-    click.option(
-        "--plugin-file",
-        type=Read(),
-        multiple=True,
-        metavar="FILE.py",
+    option(
+        "--plugin-file", section=PREDICTORS, type=Read(), multiple=True, metavar="FILE.py",
         help="Python file with a plugin that is not installed.",
     ),
+)  # fmt: skip
+DECODER = option(
+    "--decoder", section=SEARCH, metavar="NAME", default="beam", show_default=True, help="The search strategy."
 )
-AFTER = (
-    click.option(
-        "--input-format", type=click.Choice(["text", "ids"]), default="text", show_default=True,
+OF_SEARCH = tuple(map(setting, ("max_length_factor", "max_length", "bounds", "check_bounds")))
+OF_INPUT = (
+    option(
+        "--input-format", section=INPUT, type=click.Choice(["text", "ids"]), default="text", show_default=True,
         help="Input as text, which is tokenised, or as token ids.",
     ),
     setting("max_source_length"),
     setting("tokenizer", type=Read(), metavar="FILE|DIR"),
-    *map(setting, ("vocab_size", "batch_size", "window", "max_rows", "seed", "device", "precision", "threads")),
-    click.option("--signature", type=Written(), metavar="FILE", help="File to write the run's signature to."),
+    setting("vocab_size"),
 )  # fmt: skip
-"""The common options of these commands, before and after a command's own options."""
 UNFINISHED = (
-    click.option(
-        "--resume", is_flag=True, help="Continue the unfinished run in --output, which must have the same options."
+    option(
+        "--resume", section=OUTPUT, is_flag=True,
+        help="Continue the unfinished run in --output, which must have the same options.",
     ),
-    click.option("--overwrite", is_flag=True, help="Discard the unfinished run in --output and begin again."),
-)
+    option(
+        "--overwrite", section=OUTPUT, is_flag=True,
+        help="Discard the unfinished run in --output.",
+    ),
+)  # fmt: skip
 """The options of an output file that appears only when it is complete."""
+OF_BATCHES = tuple(map(setting, ("batch_size", "window", "max_rows", "device", "precision", "threads")))
+OF_REPRODUCTION = (
+    option(
+        "--config", section=REPRODUCTION, type=Read(), metavar="FILE",
+        help="TOML file with these options as keys; the command line overrides it.",
+    ),
+    setting("seed"),
+    option(
+        "--signature", section=REPRODUCTION, type=Written(), metavar="FILE",
+        help="File to write the run's signature to.",
+    ),
+)  # fmt: skip
 
 
 class DottedCommand(Command):
@@ -131,7 +143,7 @@ class DottedCommand(Command):
         return super().parse_args(ctx, rest)
 
 
-class Needed(click.Option):
+class Needed(SectionedOption):
     """An option of a `RunCommand` that has to be set, on the command line or in the config file."""
 
     def __init__(self, *names: Any, **rest: Any) -> None:
@@ -143,7 +155,17 @@ class Needed(click.Option):
 
 
 class RunCommand(DottedCommand):
-    """A `DottedCommand` with a config file, for options that the command line does not set."""
+    """A `DottedCommand` with predictors, and with a config file for options that the command line does not set."""
+
+    def __init__(self, *args: Any, **rest: Any) -> None:
+        super().__init__(*args, **{"options_metavar": "[OPTIONS] [--NAME.OPTION VALUE]...", **rest})
+
+    def rows_of_plugins(self) -> dict[str, list[Row]]:
+        rows = [("--NAME.OPTION VALUE", "An option of the plugin NAME; 'sgdec plugins NAME' lists all that it has.")]
+        for each in describe(EntryOptions):
+            shown = of_setting(each)
+            rows.append((f"--NAME.{each.name} {shown['metavar']}", shown["help"]))
+        return {PREDICTORS: rows}
 
     def invoke(self, ctx: click.Context) -> Any:
         add_config(ctx)

@@ -13,11 +13,12 @@ import click
 
 from sgdec.cli import running
 from sgdec.cli.paths import Read, Written
+from sgdec.cli.sections import option
 from sgdec.collector import collector_spared
 from sgdec.errors import SgdecError, UsageError
 from sgdec.io.limits import whole_number
 from sgdec.io.unfinished import beside
-from sgdec.settings import Penalties
+from sgdec.settings import INPUT, OUTPUT, RESCORING, Penalties
 
 if TYPE_CHECKING:
     from sgdec.context import Vocabulary
@@ -37,40 +38,52 @@ SHAPING = ("alpha", "beta", "normalize", "old_weight", "batch_size", "window", "
 @click.argument("source", nargs=-1, required=True, type=Read())
 @click.argument("target", type=Read())
 @running.options(
-    *running.BEFORE,
-    click.option("--nbest-list", is_flag=True, help="Rescore TARGET, an n-best list in Moses' format."),
-    click.option(
-        "--old-weight", type=float, default=0.0, show_default=True,
-        help="Weight of the totals that the list already has.",
-    ),
-    *(running.setting(name, Penalties) for name in ("alpha", "beta", "normalize")),
-    click.option(
-        "--target-format", type=click.Choice(["text", "ids"]),
+    *running.OF_PREDICTORS,
+    *running.OF_INPUT,
+    option(
+        "--target-format", section=INPUT, type=click.Choice(["text", "ids"]),
         help="TARGET as text, which is tokenised, or as token ids. Without a vocabulary outputs are token ids. "
         "Default: as --input-format.",
     ),
-    click.option(
-        "--output", type=Written(beside=beside), metavar="FILE", help="File to write; default: standard output."
+    option(
+        "--nbest-list", section=RESCORING, is_flag=True, help="Rescore TARGET, an n-best list in Moses' format."
     ),
-    *running.UNFINISHED,
-    click.option(
-        "--output-format", type=click.Choice(["score", "jsonl", "nbest", "text"]),
+    option(
+        "--old-weight", section=RESCORING, type=float, metavar="FLOAT", default=0.0, show_default=True,
+        help="Weight of the totals that the list already has.",
+    ),
+    *(running.setting(name, Penalties) for name in ("alpha", "beta", "normalize")),
+    option(
+        "--output", section=OUTPUT, type=Written(beside=beside), metavar="FILE",
+        help="File to write; default: standard output.",
+    ),
+    option(
+        "--output-format", section=OUTPUT, type=click.Choice(["score", "jsonl", "nbest", "text"]),
         help="One score per line, JSON lines with the score of every token, the reordered list, or the best entry "
         "per sentence. Default: score, or nbest for an n-best list.",
     ),
-    *running.AFTER,
+    *running.UNFINISHED,
+    *running.OF_BATCHES,
+    *running.OF_REPRODUCTION,
 )  # fmt: skip
 @click.pass_context
 def command(ctx: click.Context, /, **given: Any) -> int:
-    """Score outputs: line N of TARGET belongs to line N of SOURCE (files, gzipped or not). A model with two sources
-    takes two source files, or one file with a tab between the two sides of each line.
+    """Score outputs: line N of TARGET belongs to line N of SOURCE (files, gzipped or not).
+
+    \b
+    # a model of 'sgdec train'
+    sgdec score --predictors nmt --nmt.model run/best source.txt target.txt
+    # a causal model of Hugging Face, which reads a prompt
+    sgdec score --predictors hf --hf.model FOLDER \\
+        --hf.prompt 'Translate to German: {source}' source.txt target.txt
+    # an n-best list, rescored by another model
+    sgdec score --predictors nmt --nmt.model r2l/best --nbest-list \\
+        --old-weight 1 source.txt list.nbest
+
+    A model with two sources takes two source files, or one file with a tab between the two sides of each line.
 
     With --nbest-list each entry of the list is scored. Its new total is that of --predictors plus --old-weight times
     the old one. The entries of each sentence are sorted by the new total, under the length and coverage penalties.
-
-    \b
-    sgdec score --predictors nmt --nmt.model run/best source.txt target.txt
-    sgdec score --predictors nmt --nmt.model r2l/best --nbest-list --old-weight 1 source.txt list.nbest
 
     An output that cannot be scored gives an empty line (in a list: the total -inf), a warning with the number of its
     sentence, and exit status 1 at the end.

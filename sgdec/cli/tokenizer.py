@@ -28,7 +28,10 @@ log = logging.getLogger(__name__)
 @click.option(
     "--output", type=Written(), required=True, metavar="FILE", help="File to write the model to, such as tok.spm."
 )
-@click.option("--vocab-size", type=click.IntRange(min=4), default=8000, show_default=True)
+@click.option(
+    "--vocab-size", type=click.IntRange(min=4), default=8000, show_default=True, metavar="INT",
+    help="Number of pieces, characters or words, with the three special ones.",
+)  # fmt: skip
 @click.option(
     "--kind", type=click.Choice(KINDS), default="bpe", show_default=True,
     help="Pieces (bpe, unigram), characters, words (rare ones as X_UNK_Y), or words with rare ones spelled (mixed).",
@@ -38,18 +41,24 @@ log = logging.getLogger(__name__)
     type=click.FloatRange(0, 1),
     default=1.0,
     show_default=True,
+    metavar="FLOAT",
     help="Share of the text's characters that get a piece (bpe, unigram, char).",
 )
 @click.option(
     "--normalization",
     default="nmt_nfkc",
     show_default=True,
+    metavar="NAME",
     help="Normalisation by SentencePiece (bpe, unigram, char); identity = none.",
 )
 def command(
     inputs: tuple[str, ...], output: str, vocab_size: int, kind: Kind, coverage: float, normalization: str
 ) -> None:
-    """Train a tokenizer on text: ids 0 <unk>, 1 <s>, 2 </s>, then the pieces."""
+    """Train a tokenizer on text: ids 0 <unk>, 1 <s>, 2 </s>, then the pieces.
+
+    \b
+    sgdec tokenizer --input train.en --input train.de --output tok.spm
+    """
     lines = chain.from_iterable(read_lines(path) for path in inputs)
     vocabulary = train(lines, vocab_size, kind, coverage=coverage, normalization=normalization)
     write_whole(output, vocabulary.serialized)

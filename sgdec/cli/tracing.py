@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sgdec.cli.paths import Written
+from sgdec.cli.sections import option
 from sgdec.errors import UsageError
 from sgdec.trace.records import Header, Tracing
 
@@ -20,21 +21,25 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+TRACE = "Trace"
 OPTIONS = (
-    click.option(
-        "--trace", type=Written(), metavar="FILE",
+    option(
+        "--trace", section=TRACE, type=Written(), metavar="FILE",
         help="File to write what the search did to, for 'sgdec view'; .zst and .gz pack it.",
     ),
-    click.option(
-        "--trace-sentences", metavar="A:B", help="Trace only sentences A to B, counted from 1, both included."
+    option(
+        "--trace-sentences", section=TRACE, metavar="A:B",
+        help="Trace only sentences A to B, counted from 1, both included.",
     ),
-    click.option(
-        "--trace-children", type=click.IntRange(1), metavar="INTEGER", default=Tracing.children, show_default=True,
+    option(
+        "--trace-children", section=TRACE, type=click.IntRange(1), metavar="INT",
+        default=Tracing.children, show_default=True,
         help="Children to list for each expansion; the others are a number.",
     ),
-    click.option(
-        "--trace-expansions", type=click.IntRange(1), metavar="INTEGER", default=Tracing.expansions,
-        show_default=True, help="Expansions to record for each sentence; later ones are only counted.",
+    option(
+        "--trace-expansions", section=TRACE, type=click.IntRange(1), metavar="INT",
+        default=Tracing.expansions, show_default=True,
+        help="Expansions to record for each sentence; later ones are only counted.",
     ),
 )  # fmt: skip
 

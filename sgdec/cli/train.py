@@ -11,10 +11,11 @@ from click.core import ParameterSource
 
 from sgdec.cli.paths import Read, Written
 from sgdec.cli.running import DottedCommand
+from sgdec.cli.sections import Row, SectionedOption, of_setting, option
 from sgdec.errors import SgdecError, counted
 from sgdec.plugins.host import Host
 from sgdec.plugins.options import describe
-from sgdec.training.config import TrainConfig, flag
+from sgdec.training.config import MODEL, RUN, TEXT, TrainConfig, flag
 from sgdec.training.library import make_config
 
 log = logging.getLogger(__name__)
@@ -43,11 +44,8 @@ def _settings(command: click.Command) -> click.Command:
                 kind = click.Choice(setting.type.split(" | ")) if "|" in rest else types.get(first, str)
             # The setting's own name stays a flag too: it is the older spelling, which torchrun misreads.
             flags = dict.fromkeys([flag(setting.name), f"--{setting.name.replace('_', '-')}", setting.name])
-            command.params.append(
-                click.Option(
-                    list(flags), type=kind, default=setting.default, show_default=True, help=setting.description
-                )
-            )
+            shown = {**of_setting(setting), **({"metavar": "PATH"} if setting.name in READ else {})}
+            command.params.append(SectionedOption(list(flags), type=kind, default=setting.default, **shown))
     return command
 
 
@@ -56,6 +54,9 @@ class TrainCommand(DottedCommand):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, repeat_flags(args))
+
+    def rows_of_plugins(self) -> dict[str, list[Row]]:
+        return {MODEL: [("--MODEL.OPTION VALUE", "An option of the model; 'sgdec plugins MODEL' lists all.")]}
 
     def invoke(self, ctx: click.Context) -> Any:
         """Report an error that all processes of torchrun share only once."""
@@ -89,47 +90,68 @@ def repeat_flags(args: Sequence[str]) -> list[str]:
 
 @_settings
 @click.command(cls=TrainCommand, options_metavar="[OPTIONS] [--MODEL.OPTION VALUE]...")
-@click.option(
+@option(
     "--train",
     "train_files",
+    section=TEXT,
     type=Read(),
     multiple=True,
     required=True,
     metavar="[SRC...] TGT",
     help="Training text, parallel by line; may be .gz or .zst. One file for a language model.",
 )
-@click.option(
-    "--valid", "valid_files", type=Read(), multiple=True, required=True, metavar="[SRC...] TGT", help="Held-out text."
+@option(
+    "--valid",
+    "valid_files",
+    section=TEXT,
+    type=Read(),
+    multiple=True,
+    required=True,
+    metavar="[SRC...] TGT",
+    help="Held-out text.",
 )
-@click.option(
+@option(
     "--tokenizer",
+    section=TEXT,
     type=Read(),
     multiple=True,
     required=True,
     metavar="FILE",
     help="Vocabulary file; give it twice if source and target differ; for two sources up to three times.",
 )
-@click.option(
+@option(
     "--output",
+    section=RUN,
     type=Written(inside=OWN),
     required=True,
     metavar="DIR",
     help="Folder of the run, with the checkpoints best and last, and logs.",
 )
-@click.option(
-    "--model", default="gnmt", show_default=True, help="A model plugin; its options are --NAME.OPTION VALUE."
+@option(
+    "--model",
+    section=MODEL,
+    default="gnmt",
+    show_default=True,
+    metavar="NAME",
+    help="A model plugin; 'sgdec plugins' lists them.",
 )
-@click.option("--preset", help="A named set of the model's options, such as gnmt8; single options override it.")
-@click.option(
+@option(
+    "--preset",
+    section=MODEL,
+    metavar="NAME",
+    help="A named set of the model's options, such as gnmt8; single options override it.",
+)
+@option(
     "--plugin-file",
     "plugin_files",
+    section=MODEL,
     type=Read(),
     multiple=True,
     metavar="FILE",
     help="Python file with plugins that are not installed.",
 )
-@click.option("--resume", is_flag=True, help="Continue the run in --output from its last checkpoint.")
-@click.option("--quiet", is_flag=True, help="Print errors only.")
+@option("--resume", section=RUN, is_flag=True, help="Continue the run in --output from its last checkpoint.")
+@option("--quiet", section=RUN, is_flag=True, help="Print errors only.")
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -148,16 +170,22 @@ def command(
     """Train a translation model or a language model.
 
     \b
-    sgdec train --train train.en train.de --valid val.en val.de --tokenizer tok.spm --output run
-    sgdec train --model rnnlm --train train.de --valid val.de --tokenizer tok.spm --output lm --label-smoothing 0
-    torchrun --standalone --nproc-per-node 4 -m sgdec.cli train --parallel data ...
+    # a translation model, for --predictors nmt
+    sgdec train --model transformer --train train.en train.de \\
+        --valid val.en val.de --tokenizer tok.spm --output run
+    # a language model, for --predictors rnnlm
+    sgdec train --model rnnlm --train train.de --valid val.de \\
+        --tokenizer tok.spm --output lm --label-smoothing 0
+    # in four processes
+    torchrun --standalone --nproc-per-node 4 -m sgdec.cli train \\
+        --parallel data ...
 
     The folder DIR holds the checkpoints best and last, metrics.jsonl, TensorBoard events and curve.png.
 
     With --start-from, the model, its options and its direction are those of another run, whose weights are refined by
     --objective expected-reward, on other text, or at other rates.
 
-    With --parallel, torchrun starts one process per device (the third line above). In mode data each process computes
+    With --parallel, torchrun starts one process per device (the last example). In mode data each process computes
     the gradient of a share of every batch; --batch-tokens is the sum over all processes. In modes model and hybrid
     the layers are distributed over the devices. Checkpoints do not depend on the mode: a run can be resumed with
     another number of processes, or in another mode. If a process dies, the run ends; with --max-restarts N torchrun

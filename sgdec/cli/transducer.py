@@ -54,16 +54,18 @@ def command(
 ) -> None:
     """Write a transducer from the decoder's tokens to a predictor's, for fsttok.
 
-    Tokenizers are of any kind: characters, words, BPE or unigram pieces, but not byte-level BPE. For example, a
-    decoder over characters can use one model over words and one over pieces:
-
     \b
-    sgdec transducer --from char.spm --to word.spm --text train.de --output char2word.fst
-    sgdec transducer --from char.spm --to bpe.spm --text train.de --output char2bpe.fst
+    # decode characters with models of words and of pieces
+    sgdec transducer --from char.spm --to word.spm --text train.de \\
+        --output char2word.fst
+    sgdec transducer --from char.spm --to bpe.spm --text train.de \\
+        --output char2bpe.fst
     sgdec decode --predictors nmt,fsttok:nmt,fsttok:nmt --nmt.model char/best \\
         --nmt2.model word/best --fsttok.path char2word.fst \\
         --nmt3.model bpe/best --fsttok2.path char2bpe.fst \\
         --decoder syncbeam --syncbeam.symbol ▁ input.txt
+
+    Tokenizers are of any kind: characters, words, BPE or unigram pieces, but not byte-level BPE.
 
     A word that is not listed, or that is segmented differently from the tokenizer, becomes <unk> at the first
     character that differs from the list. With --unlisted spell it becomes the single characters that the inner

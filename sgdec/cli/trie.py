@@ -43,6 +43,11 @@ SHOWN = 10
 def command(input: str, output: str, tokenizer: str | None, vocab_size: int | None, left_out: str | None) -> int:
     """Build a trie of allowed outputs, for the predictor trie.
 
+    \b
+    sgdec trie titles.txt --tokenizer tok.spm --output titles.trie
+    sgdec decode --predictors nmt,trie --nmt.model run/best \\
+        --trie.path titles.trie input.txt
+
     INPUT has one output on each line, as text or token ids, or 'OUTPUT<TAB>WEIGHT' on each line: weights are natural
     logs, higher is better. Outputs may be prefixes of each other. Equal outputs count once, with the best weight. An
     empty line allows the empty output.

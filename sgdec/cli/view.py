@@ -45,13 +45,14 @@ def command(
 ) -> None:
     """Write a page that shows the searches of TRACE, which sgdec decode --trace FILE has written.
 
-    The page is one file, which a browser opens from the disk. With TRACE2, another run on the same sentences, it
-    shows two searches side by side and the step where their outputs part. PAGE.html#sentence=12 shows sentence 12.
-
     \b
-    sgdec decode --predictors nmt --nmt.model run/best --trace beam.jsonl.zst input.txt
+    sgdec decode --predictors nmt --nmt.model run/best \\
+        --trace beam.jsonl.zst input.txt
     sgdec view beam.jsonl.zst --output beam.html
     sgdec view beam.jsonl.zst --sentence 3 --pdf search.pdf
+
+    The page is one file, which a browser opens from the disk. With TRACE2, another run on the same sentences, it
+    shows two searches side by side and the step where their outputs part. PAGE.html#sentence=12 shows sentence 12.
     """
     if svg is None and pdf is None:
         if sentence is not None:

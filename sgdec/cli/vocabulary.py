@@ -19,6 +19,9 @@ log = logging.getLogger(__name__)
 def command(tokenizer: str, output: str | None) -> None:
     """Write the table of a tokenizer: each piece with its number, separated by a tab.
 
+    \b
+    sgdec vocabulary tok.spm --output tok.words
+
     FILE is a file of sgdec tokenizer, DIR the folder of a Hugging Face model or tokenizer (its target side). OpenFst,
     pynini and --ngram.words read the table. Numbers 0, 1 and 2 are called <unk>, <s> and </s>.
 

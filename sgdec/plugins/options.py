@@ -34,6 +34,10 @@ _SEQUENCES = ("list_type", "tuple_type", "set_type", "frozen_set_type", "sequenc
 """Pydantic's error types for a string where a collection is expected."""
 
 
+class Section(str):
+    """The heading under which the help of commands lists a setting; it stands in the annotation of the setting."""
+
+
 class Option(NamedTuple):
     """One option of a plugin, for help texts."""
 
@@ -43,6 +47,8 @@ class Option(NamedTuple):
     default: Any
     """`inspect.Parameter.empty` if the option is required."""
     description: str
+    section: str = ""
+    """That of its annotation, if it has one (`Section`)."""
 
     @property
     def required(self) -> bool:
@@ -206,7 +212,7 @@ def describe(cls: type) -> list[Option]:
     >>> class Beam:
     ...     def __init__(self, size: Annotated[int, Field(ge=1, description="kept per step")] = 4): ...
     >>> describe(Beam)
-    [Option(name='size', type='int >= 1', default=4, description='kept per step')]
+    [Option(name='size', type='int >= 1', default=4, description='kept per step', section='')]
     """
     return list(_described(cls))
 
@@ -217,8 +223,10 @@ def describe(cls: type) -> list[Option]:
 
 @lru_cache(maxsize=64)
 def _described(cls: type) -> tuple[Option, ...]:
-    found = parameters(cls)
-    return tuple(Option(key, _type_text(hint), default, _description(hint)) for key, default, hint in found)
+    return tuple(
+        Option(key, _type_text(hint), default, _description(hint), _section(hint))
+        for key, default, hint in parameters(cls)
+    )
 
 
 @lru_cache(maxsize=256)
@@ -350,6 +358,10 @@ def _description(annotation: Any) -> str:
         if getattr(metadata, "description", None):
             return " ".join(metadata.description.split()).rstrip(".")
     return ""
+
+
+def _section(annotation: Any) -> str:
+    return next((each for each in getattr(annotation, "__metadata__", ()) if isinstance(each, Section)), "")
 
 
 def _type_text(annotation: Any) -> str:

@@ -11,10 +11,20 @@ from pydantic.dataclasses import dataclass
 
 from sgdec.complaints import OF_NAMES, complaint, shown
 from sgdec.errors import UsageError
-from sgdec.plugins.options import flaw
+from sgdec.plugins.options import Section, flaw
 
 if TYPE_CHECKING:
     from sgdec.models.base import Model
+
+TEXT = Section("Text")
+MODEL = Section("Model")
+RUN = Section("Run")
+STEPS = Section("Steps and batches")
+OBJECTIVE = Section("Objective")
+START = Section("Initial weights")
+OPTIMISER = Section("Optimiser")
+VALIDATION = Section("Validation and checkpoints")
+DEVICES = Section("Devices")
 
 Precision = Literal["auto", "fp32", "bf16", "fp64"]
 Parallel = Literal["none", "data", "model", "hybrid"]
@@ -63,10 +73,11 @@ class TrainConfig:
     options: Mapping[str, Any] = field(default_factory=dict)
     """The model's own options: the parameters of its constructor."""
 
-    epochs: Annotated[float, Field(gt=0, description="passes over the training data")] = 20.0
-    max_steps: Annotated[int, Field(ge=0, description="limit on training steps; 0 = as --epochs says")] = 0
+    epochs: Annotated[float, STEPS, Field(gt=0, description="passes over the training data")] = 20.0
+    max_steps: Annotated[int, STEPS, Field(ge=0, description="limit on training steps; 0 = as --epochs says")] = 0
     batch_tokens: Annotated[
         int,
+        STEPS,
         Field(
             ge=1,
             description="size of a batch: examples x tokens of the longest side; a longer example has its own batch",
@@ -74,90 +85,107 @@ class TrainConfig:
     ] = 1024
     workspace: Annotated[
         int,
+        STEPS,
         Field(
             ge=0,
             description="memory of an update in MiB, filled by each batch; 0 = as --batch-tokens says "
             "(experimental: tried on CPUs and one H100)",
         ),
     ] = 0
-    accumulate: Annotated[int, Field(ge=1, description="batches per step, equal to one large batch")] = 1
+    accumulate: Annotated[int, STEPS, Field(ge=1, description="batches per step, equal to one large batch")] = 1
     max_line: Annotated[
-        int, Field(ge=1, description="leave out training pairs with more tokens than this on a side")
+        int, TEXT, Field(ge=1, description="leave out training pairs with more tokens than this on a side")
     ] = 250
     max_ratio: Annotated[
         float,
+        TEXT,
         Field(
             ge=0,
             description="leave out training pairs if one side is this many times as long as the other; 0 = keep all",
         ),
     ] = 0.0
     shard_tokens: Annotated[
-        int, Field(ge=0, description="tokens per shard; longer texts are read from disk by shards; 0 = all in memory")
+        int,
+        TEXT,
+        Field(ge=0, description="tokens per shard; longer texts are read from disk by shards; 0 = all in memory"),
     ] = 5_000_000
     label_smoothing: Annotated[
         float | None,
+        OBJECTIVE,
         Field(
             ge=0, lt=1, description="probability mass spread over all tokens; default: 0.1, with expected-reward 0"
         ),
     ] = None
     """Never None in a finished object: the default is filled in."""
     right_left: Annotated[
-        bool, Field(description="train on reversed targets; decoding restores their order")
+        bool, TEXT, Field(description="train on reversed targets; decoding restores their order")
     ] = False
     source_noise: Annotated[
-        float, Field(ge=0, lt=1, description="share of source tokens dropped, redrawn at each update")
+        float, TEXT, Field(ge=0, lt=1, description="share of source tokens dropped, redrawn at each update")
     ] = 0.0
     source_noise_kind: Annotated[
-        Literal["unknown", "deletion"], Field(description="a dropped token becomes <unk>, or is deleted")
+        Literal["unknown", "deletion"], TEXT, Field(description="a dropped token becomes <unk>, or is deleted")
     ] = "unknown"
     token_weights: Annotated[
         str,
+        TEXT,
         Field(
             description="file of weights, aligned with the training text: one per line, or one per target token"
         ),
     ] = ""
     edit_weight: Annotated[
         float,
+        TEXT,
         Field(gt=0, lt=1e30, description="weight of target tokens that are not in the source (for edited text)"),
     ] = 1.0
     objective: Annotated[
         Literal["ml", "expected-reward"],
+        OBJECTIVE,
         Field(
-            description="ml: maximum likelihood; expected-reward: refine --start-from by the GLEU of its samples"
+            description="maximum likelihood (ml), or refinement of --start-from by the GLEU of its samples"
         ),
     ] = "ml"
-    samples: Annotated[int, Field(ge=2, description="expected-reward: outputs sampled per source in each step")] = 15
-    alpha: Annotated[float, Field(ge=0, description="expected-reward: weight of the added log likelihood")] = 0.017
+    samples: Annotated[
+        int, OBJECTIVE, Field(ge=2, description="outputs sampled per source in each step (expected-reward)")
+    ] = 15
+    alpha: Annotated[
+        float, OBJECTIVE, Field(ge=0, description="weight of the added log likelihood (expected-reward)")
+    ] = 0.017
     baseline: Annotated[
-        bool, Field(description="expected-reward: subtract the mean reward of a source's samples")
+        bool, OBJECTIVE, Field(description="subtract the mean reward of a source's samples (expected-reward)")
     ] = True
     start: Annotated[
-        str, Field(description="checkpoint, or folder of a run, whose weights training starts from")
+        str, START, Field(description="checkpoint, or folder of a run, whose weights training starts from")
     ] = ""
     unigram_bias: Annotated[
-        bool, Field(description="initialise the softmax bias with the log frequencies of the target tokens")
+        bool, START, Field(description="initialise the softmax bias with the log frequencies of the target tokens")
     ] = False
-    clip: Annotated[float, Field(gt=0, description="limit on the gradient norm")] = 5.0
+    clip: Annotated[float, OPTIMISER, Field(gt=0, description="limit on the gradient norm")] = 5.0
 
     embeddings_source: Annotated[
-        str, Field(description="file of initial source embeddings, in the text format of word2vec or GloVe")
+        str, START, Field(description="file of initial source embeddings, in the text format of word2vec or GloVe")
     ] = ""
-    embeddings_target: Annotated[str, Field(description="file of initial target embeddings, in the same format")] = ""
+    embeddings_target: Annotated[
+        str, START, Field(description="file of initial target embeddings, in the same format")
+    ] = ""
     embeddings_output: Annotated[
-        str, Field(description="file of initial output layer weights, in the same format")
+        str, START, Field(description="file of initial output layer weights, in the same format")
     ] = ""
     start_decoder: Annotated[
-        str, Field(description="folder of a language model whose weights the decoder starts from")
+        str, START, Field(description="folder of a language model whose weights the decoder starts from")
     ] = ""
 
-    lr: Annotated[float, Field(gt=0, description="learning rate of Adam")] = 0.001
-    beta2: Annotated[float, Field(gt=0, lt=1, description="Adam's decay of squared gradients")] = 0.999
-    warmup: Annotated[int, Field(ge=0, description="steps over which the learning rate rises from 0")] = 0
+    lr: Annotated[float, OPTIMISER, Field(gt=0, description="learning rate of Adam")] = 0.001
+    beta2: Annotated[float, OPTIMISER, Field(gt=0, lt=1, description="Adam's decay of squared gradients")] = 0.999
+    warmup: Annotated[int, OPTIMISER, Field(ge=0, description="steps over which the learning rate rises from 0")] = 0
     cooldown: Annotated[
-        float, Field(ge=0, le=1, description="share of the steps, at the end, in which the learning rate falls to 0")
+        float,
+        OPTIMISER,
+        Field(ge=0, le=1, description="share of the steps, at the end, in which the learning rate falls to 0"),
     ] = 0.0
     inverse_sqrt: Annotated[
         int,
+        OPTIMISER,
         Field(
             ge=0,
             description="after this many steps the learning rate falls with 1 / sqrt(step); 0 = never",
@@ -165,17 +193,25 @@ class TrainConfig:
     ] = 0
     plateau: Annotated[
         int,
+        OPTIMISER,
         Field(ge=0, description="lower the learning rate after this many validations without improvement; 0 = never"),
     ] = 0
     plateau_factor: Annotated[
-        float, Field(gt=0, lt=1, description="factor by which --plateau lowers the learning rate")
+        float, OPTIMISER, Field(gt=0, lt=1, description="factor by which --plateau lowers the learning rate")
     ] = 0.5
-    sgd_after: Annotated[int, Field(ge=0, description="switch from Adam to SGD after this many steps; 0 = never")] = 0
-    sgd_lr: Annotated[float, Field(gt=0, description="learning rate of SGD")] = 0.5
-    anneal_after: Annotated[int, Field(ge=0, description="steps before the learning rate is first halved")] = 0
-    halve_every: Annotated[int, Field(ge=0, description="steps between halvings of the learning rate; 0 = never")] = 0
+    sgd_after: Annotated[
+        int, OPTIMISER, Field(ge=0, description="switch from Adam to SGD after this many steps; 0 = never")
+    ] = 0
+    sgd_lr: Annotated[float, OPTIMISER, Field(gt=0, description="learning rate of SGD")] = 0.5
+    anneal_after: Annotated[
+        int, OPTIMISER, Field(ge=0, description="steps before the learning rate is first halved")
+    ] = 0
+    halve_every: Annotated[
+        int, OPTIMISER, Field(ge=0, description="steps between halvings of the learning rate; 0 = never")
+    ] = 0
     ema: Annotated[
         float,
+        OPTIMISER,
         Field(
             ge=0,
             lt=1,
@@ -183,36 +219,46 @@ class TrainConfig:
         ),
     ] = 0.0
 
-    validate_every: Annotated[int, Field(ge=0, description="steps between validations; 0 = once per epoch")] = 0
-    save_every: Annotated[int, Field(ge=0, description="steps between checkpoints; 0 = at validations only")] = 0
+    validate_every: Annotated[
+        int, VALIDATION, Field(ge=0, description="steps between validations; 0 = once per epoch")
+    ] = 0
+    save_every: Annotated[
+        int, VALIDATION, Field(ge=0, description="steps between checkpoints; 0 = at validations only")
+    ] = 0
     keep: Annotated[
-        int, Field(ge=0, description="number of latest checkpoints to retain for `sgdec average`")
+        int, VALIDATION, Field(ge=0, description="number of latest checkpoints to retain for `sgdec average`")
     ] = 0
     patience: Annotated[
-        int, Field(ge=0, description="stop after this many validations without improvement; 0 = never")
+        int, VALIDATION, Field(ge=0, description="stop after this many validations without improvement; 0 = never")
     ] = 0
     bleu: Annotated[
         int,
+        VALIDATION,
         Field(
             ge=0, description="validation lines to translate for BLEU and GLEU (not for language models); 0 = none"
         ),
     ] = 1000
-    metric: Annotated[Metric, Field(description="metric that selects the checkpoint best")] = "perplexity"
+    metric: Annotated[Metric, VALIDATION, Field(description="metric that selects the checkpoint best")] = "perplexity"
 
-    seed: Annotated[int, Field(ge=0, description="seed of all random numbers")] = 1
-    device: Annotated[str, Field(description="cpu or cuda (experimental: cuda, tried on one H100)")] = "cpu"
+    seed: Annotated[int, RUN, Field(ge=0, description="seed of all random numbers")] = 1
+    device: Annotated[
+        str, DEVICES, Field(description="device to train on: cpu or cuda (experimental: cuda, tried on one H100)")
+    ] = "cpu"
     parallel: Annotated[
         Parallel,
+        DEVICES,
         Field(
             description="how the processes of torchrun share the work; none = one process "
             "(experimental: tried on the CPUs of one machine, never on several GPUs)"
         ),
     ] = "none"
-    precision: Annotated[Precision, Field(description="auto: bf16 autocast if the hardware supports it")] = "auto"
+    precision: Annotated[
+        Precision, DEVICES, Field(description="number format; auto = bf16 autocast if the hardware supports it")
+    ] = "auto"
     compile: Annotated[
-        bool, Field(description="apply torch.compile to the model; needs g++, and is slower on CPUs")
+        bool, DEVICES, Field(description="apply torch.compile to the model; needs g++, and is slower on CPUs")
     ] = False
-    threads: Annotated[int, Field(ge=0, description="CPU threads per process; 0 = PyTorch's default")] = 0
+    threads: Annotated[int, DEVICES, Field(ge=0, description="CPU threads per process; 0 = PyTorch's default")] = 0
 
     @model_validator(mode="wrap")
     @classmethod
