@@ -168,7 +168,9 @@ class NmtPredictor(BatchPredictor):
         step = self._model.step(memory, self._model.start(memory), first)
         sentences = [
             Sentence(values[:length].clone(), keys[:length].clone(), first.clone(), source.tokens)
-            for values, keys, first, length, source in zip(*memory[:2], memory.first, lengths.tolist(), sources)
+            for values, keys, first, length, source in zip(
+                memory.values, memory.keys, memory.first, lengths.tolist(), sources, strict=True
+            )
         ]
         return self._states(sentences, None, *step)
 

@@ -50,6 +50,7 @@ SECTIONS = {
         "ngrams": "Extract n-gram posteriors of lattices and lists, for ngramc.",
         "fit-length": "Fit a target length model, for the predictor length.",
         "cluster": "Cluster a model's contexts, for clusternmt.",
+        "shortlist": "Find likely translations of source tokens, for shortlist.",
         "transducer": "Write a transducer between two tokenizers, for fsttok.",
         "vocabulary": "Write the table of a tokenizer's pieces and their numbers.",
     },

@@ -8,8 +8,8 @@ import torch
 from sgdec.errors import UsageError
 from sgdec.models import active
 from sgdec.models import clusters as arithmetic
-from sgdec.models.base import ModelContext
 from sgdec.models.active import OutputLayer, output_layer
+from sgdec.models.base import ModelContext
 from sgdec.models.clusters import ClusterProjection, Nearest
 from sgdec.models.gnmt import GNMT
 from tests.helpers.clustering import LETTERS, active_by_hand, module_of, some_clusters, some_contexts
