@@ -92,7 +92,8 @@ def command(
     vocabularies = load_vocabularies(model)
     if vocabularies.source is None or vocabularies.target is None:
         raise SgdecError(f"{model}: a language model reads no source, so it needs no shortlist.")
-    pairs = list(track(read_pairs(source, target, vocabularies.source, vocabularies.target, lines), "reading", log))
+    reading = read_pairs(source, target, vocabularies.source, vocabularies.target, lines)
+    pairs = list(track(reading, "reading", log, unit="pairs"))
     if not any(one and other for one, other in pairs):
         raise SgdecError(f"{source}, {target}: no pair of lines with text on both sides.")
     with Bar("estimating translations", log) as bar:
@@ -102,8 +103,8 @@ def command(
     save_shortlist(output, found, vocabularies, about=about)
     known = int((found.starts.diff() > 0).sum())
     log.info(
-        f"{output}: {len(found.tokens):,} translations of {known:,} of {vocabularies.source.size:,} source tokens, and "
-        f"{counted(len(found.frequent), 'frequent token')}, from {counted(len(pairs), 'pair')}"
+        f"{output}: {len(found.tokens):,} translations of {known:,} of {vocabularies.source.size:,} source tokens, "
+        f"and {counted(len(found.frequent), 'frequent token')}, from {counted(len(pairs), 'pair')}"
     )
     if held_out is not None:
         missed = total = listed = 0

@@ -43,7 +43,7 @@ class Shortlist:
     def translations(self, source: Sequence[int]) -> Tensor:
         """The translations of these source tokens, ascending, each once."""
         found = [self.tokens[self.starts[token] : self.starts[token + 1]] for token in set(source)]
-        return torch.cat(found).unique()
+        return torch.cat([self.tokens[:0], *found]).unique()
 
 
 class ShortlistProjection:
