@@ -30,21 +30,36 @@ class Row:
     cells: tuple[Cell, ...]
 
 
-def headings(runs: Sequence[TracedRun]) -> list[tuple[str, bool]]:
-    """The titles of the columns, and whether they hold numbers."""
-    columns = [("output", False), *((name, True) for name in NUMBERS)]
-    numbered = [
-        (name if len(runs) == 1 else f"{name} {place}", number)
-        for name, number in columns
-        for place in range(1, len(runs) + 1)
-    ]
-    return [("sentence", True), ("source", False), *numbered]
-
-
-def table(runs: Sequence[TracedRun]) -> list[Row]:
+@dataclass(frozen=True)
+class Table:
     """A row for each sentence that any of the runs has."""
+
+    headings: tuple[tuple[str, bool], ...]
+    """The titles of the columns, with that of the sentence's number, and whether they hold numbers."""
+    rows: tuple[Row, ...]
+
+
+def table(runs: Sequence[TracedRun]) -> Table:
+    """The table without the columns of search errors of which nothing is known."""
     ids = sorted({id for run in runs for id in run.by_id})
-    return [Row(id, tuple(_cells(runs, [run.by_id.get(id) for run in runs]))) for id in ids]
+    rows = [tuple(_cells(runs, [run.by_id.get(id) for run in runs])) for id in ids]
+    titles = list(_titles(runs))
+    shown = [
+        column for column, (title, _) in enumerate(titles)
+        if not title.startswith(ERROR) or any(cells[column].value != "" for cells in rows)
+    ]  # fmt: skip
+    return Table(
+        (("sentence", True), *(titles[column] for column in shown)),
+        tuple(Row(id, tuple(cells[column] for column in shown)) for id, cells in zip(ids, rows, strict=True)),
+    )
+
+
+def _titles(runs: Sequence[TracedRun]) -> Iterator[tuple[str, bool]]:
+    """The titles of all cells, and whether they are numbers."""
+    yield "source", False
+    for name in ("output", *NUMBERS):
+        for place in range(1, len(runs) + 1):
+            yield name if len(runs) == 1 else f"{name} {place}", name != "output"
 
 
 def _cells(runs: Sequence[TracedRun], traces: Sequence[SentenceTrace | None]) -> Iterator[Cell]:
@@ -63,7 +78,8 @@ def _cells(runs: Sequence[TracedRun], traces: Sequence[SentenceTrace | None]) ->
     yield from (_number(None if trace is None else trace.seconds, 3) for trace in traces)
 
 
-NUMBERS = ("length", "score", "search error", "expansions", "seconds")
+ERROR = "search error"
+NUMBERS = ("length", "score", ERROR, "expansions", "seconds")
 
 
 def search_errors(runs: Sequence[TracedRun], traces: Sequence[SentenceTrace | None]) -> list[Cell]:

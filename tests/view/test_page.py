@@ -26,6 +26,8 @@ from tests.helpers.traced_runs import Model, V, on_lattice, renamed, traced
 pytestmark = pytest.mark.slow
 
 Open = Callable[..., Reader]
+SHOWN = "viewer.views.length > 0 && !document.querySelector('[aria-busy]')"
+"""Whether the data of the sentence have been unpacked and drawn."""
 BEAM = traced("beam", {"nmt": Model(1, 4), "lm": Model(2, 4)}, size=3)
 GREEDY = traced("greedy", {"nmt": Model(1, 4), "lm": Model(2, 4)}, nbest=1, name="greedy.jsonl")
 NAMES = {"beam": [BEAM], "two": [GREEDY, BEAM], "lattice": [on_lattice()]}
@@ -53,6 +55,7 @@ def opened(reader: Reader, tmp_path: Path) -> Iterator[Open]:
         file = tmp_path / "page.html"
         file.write_text(page(runs), encoding="utf-8")
         reader.open(file, address, theme)
+        reader.wait_until(SHOWN)
         return reader
 
     yield open_
@@ -196,7 +199,7 @@ def test_the_ledger_does_not_say_what_the_trace_does_not_know(opened: Open) -> N
 def test_a_run_without_an_output_has_no_differences(opened: Open) -> None:
     failed = replace(BEAM, sentences=[replace(trace, hypotheses=()) for trace in BEAM.sentences])
     reader = opened([BEAM, failed])
-    assert reader.texts("#parting p")[0] == "A run has no output." and reader.count("#parting table") == 0
+    assert reader.texts("#parting p")[0] == "A run has no output." and reader.count(".differences") == 0
 
 
 def test_a_prefix_lists_its_continuations_with_totals_and_fates(opened: Open) -> None:
@@ -257,11 +260,11 @@ def test_other_keys_and_buttons(opened: Open) -> None:
     reader = opened([BEAM])
     press = reader.page.keyboard.press
     press("n")
-    reader.wait_until("location.hash === '#sentence=2' && viewer.id === 2")
+    reader.wait_until(f"location.hash === '#sentence=2' && viewer.id === 2 && {SHOWN}")
     press("p")
-    reader.wait_until("viewer.id === 1")
+    reader.wait_until(f"viewer.id === 1 && {SHOWN}")
     reader.page.click("#next")
-    reader.wait_until("viewer.id === 2")
+    reader.wait_until(f"viewer.id === 2 && {SHOWN}")
     press("d")
     assert reader.page.input_value("#dropped") == "path"
     scale = "d3.zoomTransform(document.getElementById('run1')).k"
@@ -332,12 +335,13 @@ def test_the_search_can_be_seen_as_it_was(opened: Open) -> None:
 def test_the_table_sorts_and_leads_to_sentences(opened: Open) -> None:
     reader = opened([BEAM], "#sentence=3")
     assert reader.ask("viewer.id") == 3 and reader.page.input_value("#number") == "3"
+    reader.page.click("#sentences summary")
     reader.page.click("#sentences th:has-text('score') button")
     scores = [number(text) for text in reader.texts("#sentences tbody td:nth-child(5)")]
     expected = sorted((trace.hypotheses[0].rank_score for trace in BEAM.sentences), reverse=True)
     assert scores == pytest.approx(expected, abs=1e-3)
     reader.page.click("#sentences a:has-text('2')")
-    reader.wait_until("viewer.id === 2")
+    reader.wait_until(f"viewer.id === 2 && {SHOWN}")
     assert reader.page.locator("tr[aria-current]").get_attribute("data-sentence") == "2"
     reader.page.fill("#number", "9")
     reader.page.press("#number", "Enter")
@@ -364,9 +368,9 @@ def test_two_runs_part_where_their_outputs_differ(opened: Open) -> None:
     ]
     assert all(left < line < right for left, line, right in zip(before, lines, nodes, strict=True))
     scores = [run.by_id[id].hypotheses[0].score for run in runs]
-    total = [number(text) for text in reader.texts("#parting tbody tr:last-child td")]
+    total = [number(text) for text in reader.texts(".differences tbody tr:last-child td")]
     assert total == pytest.approx([*scores, scores[1] - scores[0]], abs=1e-3)
-    columns = [reader.texts(f"#parting tbody td:nth-child({column})") for column in (2, 3, 4)]
+    columns = [reader.texts(f".differences tbody td:nth-child({column})") for column in (2, 3, 4)]
     for column in columns:
         *parts, whole = map(number, column)
         assert sum(parts) == pytest.approx(whole, abs=2e-3)
@@ -532,7 +536,7 @@ def test_a_failed_search_and_an_empty_output_are_shown(opened: Open) -> None:
     reader = opened([run])
     assert reader.texts(".error") == ["The search failed: no path is left"]
     reader.page.keyboard.press("n")
-    reader.wait_until("viewer.id === 2")
+    reader.wait_until(f"viewer.id === 2 && {SHOWN}")
     assert drawn(reader) == []
     empty = traced("greedy", {"nmt": Model(1, -20)}, sources=[[3]], nbest=1)
     assert empty.sentences[0].hypotheses[0].tokens == ()
