@@ -10,6 +10,7 @@ from typing import Literal
 import click
 
 from sgdec.cli.paths import Command, Read, Written
+from sgdec.collector import collector_spared
 from sgdec.errors import SgdecError, UsageError
 from sgdec.io.sources import parse_range
 from sgdec.io.writing import write_all, write_whole
@@ -82,9 +83,11 @@ def write_page(trace: str, other: str | None, output: str | None, sentences: str
     if output == "-":
         raise UsageError("--output -: a page is a file that a browser opens. Give its name.")
     target = output or default_output(paths)
-    runs = [read_run(path, first, last) for path in paths]
-    require_same_sources(runs)
-    write_whole(target, page(runs))
+    with collector_spared():
+        runs = [read_run(path, first, last) for path in paths]
+        require_same_sources(runs)
+        html = page(runs)
+    write_whole(target, html)
     click.echo(target)
 
 
