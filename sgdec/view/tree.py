@@ -129,7 +129,8 @@ def _in_order(roots: list[_Draft]) -> list[TreePrefix]:
         fate = None if draft.expansions else draft.fate
         found.append(
             TreePrefix(
-                parent, length, draft.token, draft.total, draft.scores, fate, draft.expansions, draft.rank, draft.below
+                parent, length, draft.token, draft.total, draft.scores, fate, draft.expansions, draft.rank,
+                draft.below,
             )
         )  # fmt: skip
         if draft.children:
