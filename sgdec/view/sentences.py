@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from sgdec.trace.records import SentenceTrace
-from sgdec.view.runs import TracedRun
+from sgdec.view.runs import SearchError, TracedRun
 
 TOLERANCE = 1e-5
 """Scores that differ by less are equal: a trace rounds them to six decimals."""
@@ -84,13 +84,14 @@ NUMBERS = ("length", "score", ERROR, "expansions", "seconds")
 
 def search_errors(runs: Sequence[TracedRun], traces: Sequence[SentenceTrace | None]) -> list[Cell]:
     """For each run how much better, as a rank score, another hypothesis is: one of the other run, if both search one
-    space and rank its hypotheses alike; 0 if its own is proven, or the other's is proven and not better. Otherwise
-    the column says what the search itself knows, an upper bound on the error."""
+    space and rank its hypotheses alike, or one of a diagnosis; 0 if its own is proven, or the other's is proven and
+    not better. Otherwise the column says what the diagnosis or the search itself knows, an upper bound on the
+    error."""
     comparable = _comparable(runs, [trace for trace in traces if trace is not None])
     found = []
     for place, trace in enumerate(traces):
         others = [t for at, t in enumerate(traces) if at != place and t is not None] if comparable else []
-        found.append(Cell("") if trace is None else _search_error(trace, others))
+        found.append(Cell("") if trace is None else _search_error(trace, others, runs[place].diagnosed.get(trace.id)))
     return found
 
 
@@ -113,19 +114,22 @@ def _under_weights_of_the_run(trace: SentenceTrace) -> bool:
     return all(end is None or trace.expansions[end].weights is None for end in ends)
 
 
-def _search_error(trace: SentenceTrace, others: Sequence[SentenceTrace]) -> Cell:
+def _search_error(trace: SentenceTrace, others: Sequence[SentenceTrace], diagnosed: SearchError | None) -> Cell:
     own = _score(trace)
     if own is None:
         return Cell("no output")
     if trace.proven:
         return _number(0.0, 3)
     scores = [(score, other.proven) for other in others if (score := _score(other)) is not None]
-    best = max((score for score, _ in scores), default=own)
+    known = 0.0 if diagnosed is None or diagnosed.at_most else diagnosed.by
+    best = max([own + known, *(score for score, _ in scores)])
     if best > own + TOLERANCE:
         return _number(best - own, 3)
-    if any(proven for _, proven in scores):
+    if any(proven for _, proven in scores) or (diagnosed is not None and not diagnosed.at_most):
         return _number(0.0, 3)
-    return Cell("") if trace.gap is None else Cell(f"≤ {trace.gap:.3f}", value=trace.gap)
+    bounds = [trace.gap, None if diagnosed is None else diagnosed.by]
+    gap = min((bound for bound in bounds if bound is not None), default=None)
+    return Cell("") if gap is None else Cell(f"≤ {gap:.3f}", value=gap)
 
 
 def _score(trace: SentenceTrace) -> float | None:

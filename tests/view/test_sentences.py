@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from sgdec.view.runs import TracedRun
+from sgdec.view.runs import SearchError, TracedRun
 from sgdec.view.sentences import Cell, search_errors, table
 from tests.helpers.traced_runs import traced
 
@@ -42,6 +42,28 @@ def errors(*runs: TracedRun) -> list[Cell]:
 )
 def test_a_search_error_is_what_another_hypothesis_is_better_by(runs: list[TracedRun], expected: list[str]) -> None:
     assert [cell.text for cell in errors(*runs)] == expected
+
+
+@pytest.mark.parametrize(
+    ("run", "diagnosed", "expected"),
+    [
+        (with_score(-3.0), SearchError(2.0, at_most=False), "2.000"),
+        (with_score(-3.0), SearchError(0.0, at_most=False), "0.000"),
+        (with_score(-3.0), SearchError(2.0, at_most=True), "≤ 2.000"),
+        (with_score(-3.0, gap=0.5), SearchError(2.0, at_most=True), "≤ 0.500"),
+        (with_score(-3.0, proven=True), SearchError(2.0, at_most=True), "0.000"),
+    ],
+)
+def test_a_diagnosis_tells_what_a_trace_does_not(run: TracedRun, diagnosed: SearchError, expected: str) -> None:
+    (trace,) = run.sentences
+    assert [cell.text for cell in errors(replace(run, diagnosed={trace.id: diagnosed}))] == [expected]
+    assert [cell.text for cell in errors(replace(run, diagnosed={9: diagnosed}))] == [errors(run)[0].text]
+
+
+def test_the_better_of_two_witnesses_counts() -> None:
+    run = replace(with_score(-3.0), diagnosed={1: SearchError(0.5, at_most=False)})
+    assert [cell.text for cell in errors(run, with_score(-1.0))] == ["2.000", ""]
+    assert [cell.text for cell in errors(run, with_score(-2.75))] == ["0.500", ""]
 
 
 def test_scores_that_differ_by_rounding_are_equal() -> None:
