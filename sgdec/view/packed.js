@@ -9,7 +9,7 @@
  */
 async function unpacked(id) {
   if (typeof DecompressionStream === "undefined")
-    throw new Error("This browser is too old for the page. Open it with Chrome 80, Firefox 113, Safari 16.4 or a later one.");
+    throw new Error("This browser is too old to unpack the page. Open it with one of 2024 or later.");
   try {
     const text = atob(byId(`sentence-${id}`).textContent ?? "");
     const bytes = new Uint8Array(text.length);
