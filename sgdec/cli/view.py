@@ -29,7 +29,7 @@ Kind = Literal["svg", "pdf"]
 )
 @click.option(
     "--diagnosis", type=Read(), metavar="FILE",
-    help="What sgdec diagnose --output FILE has written about TRACE: the page shows its search errors.",
+    help="JSON lines about TRACE from sgdec diagnose --output FILE: the page shows their search errors.",
 )
 @click.option("--sentences", metavar="A:B", help="Show only sentences A to B, counted from 1, both included.")
 @click.option("--sentence", type=click.IntRange(min=1), metavar="N", help="The sentence of --svg and --pdf.")

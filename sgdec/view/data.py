@@ -48,13 +48,13 @@ LEVEL = 5
 
 
 def page_data(runs: Sequence[TracedRun]) -> dict[str, Any]:
-    """What the scripts of a page read first."""
+    """The data that the scripts of a page read first."""
     ids = sorted({id for run in runs for id in run.by_id})
     return {"runs": [_run(run) for run in runs], "reasons": REASONS, "ids": ids}
 
 
 def sentence_data(runs: Sequence[TracedRun], id: int) -> dict[str, Any]:
-    """What the scripts read of one sentence."""
+    """The data of one sentence."""
     traces = [run.by_id.get(id) for run in runs]
     trees = [[] if trace is None else prefixes(trace) for trace in traces]
     errors = [cell.text for cell in search_errors(runs, traces)]

@@ -29,7 +29,7 @@ class _Search(TypedDict):
 
 
 class _Sentence(TypedDict):
-    """What is read of a line; it has more."""
+    """The parts of a line that are read."""
 
     id: int
     output: _Output | None
