@@ -90,7 +90,7 @@ def test_a_wide_search_shows_a_part_first() -> None:
 def test_packed_data_are_the_data_and_the_same_text_each_time() -> None:
     data = sentence_data([traced(sources=[[3, 4, 5]])], 1)
     assert unpacked(packed(data)) == json.loads(json.dumps(data))
-    assert packed(data) == packed(json.loads(json.dumps(data)))
+    assert b64decode(packed(data))[4:8] == bytes(4), "no time of packing"
     assert unpacked(packed({"text": "</script>\x00\ud800é"})) == {"text": "</script>\x00?é"}
     with pytest.raises(ValueError, match="JSON"):
         packed({"score": math.nan})

@@ -705,9 +705,17 @@ def test_the_last_sentence_that_was_asked_for_is_shown(opened: Open) -> None:
     run = replace(BEAM, sentences=[
         replace(trace, text=text) for trace, text in zip(BEAM.sentences, texts, strict=True)])  # fmt: skip
     reader = opened([run])
-    for id in (2, 3, 2, 1, 3):
+    reader.page.evaluate(
+        "(at => { window.late = false; window.unpacked = async id => {"  # the second comes after the third
+        "  const found = await at(id);"
+        "  if (id === 2) await new Promise(done => setTimeout(done, 300));"
+        "  if (id === 2) setTimeout(() => window.late = true, 50);"
+        "  return found; } })(unpacked)"
+    )
+    for id in (2, 3):
         reader.ask(f"(location.hash = '#sentence={id}', dispatchEvent(new HashChangeEvent('hashchange')))")
     reader.wait_until(f"viewer.id === 3 && {SHOWN}")
+    reader.wait_until("late")
     assert reader.texts("#source") == ["three"] and reader.count("article") == 1
 
 
