@@ -22,13 +22,11 @@ from sgdec.view.parting import Parting, parting
 from sgdec.view.runs import SearchError, TracedRun
 from sgdec.view.tree import TreePrefix, prefixes
 from tests.helpers.browsing import SIZE, Reader, chromium
-from tests.helpers.traced_runs import Model, V, on_lattice, renamed, traced
+from tests.helpers.traced_runs import SHOWN, Model, V, on_lattice, renamed, traced
 
 pytestmark = pytest.mark.slow
 
 Open = Callable[..., Reader]
-SHOWN = "viewer.views.length > 0 && !document.querySelector('[aria-busy]')"
-"""Whether the data of the sentence have been unpacked and drawn."""
 BEAM = traced("beam", {"nmt": Model(1, 4), "lm": Model(2, 4)}, size=3)
 GREEDY = traced("greedy", {"nmt": Model(1, 4), "lm": Model(2, 4)}, nbest=1, name="greedy.jsonl")
 NAMES = {"beam": [BEAM], "two": [GREEDY, BEAM], "lattice": [on_lattice()]}
