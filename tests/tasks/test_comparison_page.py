@@ -13,6 +13,7 @@ from sgdec.tasks.comparison import Comparison, compare
 from sgdec.tasks.comparison_page import page
 from tests.helpers.breadth import examples, some
 from tests.helpers.browsing import Reader, chromium
+from tests.helpers.sentence_tables import PHONE, WIDE, choose, find, resize, said, shown, visible_without_scripts
 from tests.helpers.web_pages import Page, needs_browser, run_in_browser
 
 pytest.importorskip("sacrebleu")
@@ -80,8 +81,6 @@ def test_the_page_runs_in_a_browser_and_begins_with_the_largest_difference(tmp_p
 
 
 Open = Callable[[Comparison], Reader]
-HEIGHT = 800
-SHOWN = "[...document.querySelectorAll('#outputs tbody tr')].filter(row => row.checkVisibility())"
 FIRST = ["Die Kinder sehen nach dem Ball.", "Ja.", "Der Zug wartet.", "Ein Straßencafé."]
 SECOND = ["Die Kinder suchen den Ball.", "Ja.", "Der Zug wartet.", "Ein Café."]
 
@@ -103,26 +102,8 @@ def opened(reader: Reader, tmp_path: Path) -> Iterator[Open]:
         return reader
 
     yield open_
-    reader.page.set_viewport_size({"width": 1400, "height": 900})
+    resize(reader, WIDE)
     assert reader.complaints == []
-
-
-def shown(reader: Reader) -> list[int]:
-    """The numbers of the sentences that can be seen, in order."""
-    found: list[int] = reader.ask(f"{SHOWN}.map(row => Number(row.cells[0].textContent))")
-    return found
-
-
-def find(reader: Reader, text: str) -> list[int]:
-    """The sentences with a text, in ascending order."""
-    field = reader.page.get_by_label("Find")
-    field.fill(text)
-    field.press("Enter")
-    return sorted(shown(reader))
-
-
-def said(reader: Reader) -> str:
-    return reader.texts(".controls output")[0]
 
 
 @pytest.mark.slow
@@ -194,8 +175,7 @@ def test_each_kind_shows_the_sentences_that_it_counts(opened: Open, seed: int, h
     listed = reader.texts(".controls option")
     assert sorted(listed) == sorted(["all", *(f"{kind} ({len(of)})" for kind, of in expected.items())])
     for kind, numbers in expected.items():
-        reader.page.get_by_role("combobox").select_option(label=f"{kind} ({len(numbers)})")
-        assert sorted(shown(reader)) == numbers
+        assert choose(reader, f"{kind} ({len(numbers)})") == numbers
 
 
 @pytest.mark.slow
@@ -204,7 +184,7 @@ def test_on_a_phone_the_table_scrolls_and_the_page_does_not(opened: Open) -> Non
     first, second = "path/" * 60 + "x", "w" * 300
     texts, others = ["ein Hund " * 30, "w" * 5000], ["eine Katze " * 30, "\u05d0" * 5000]
     reader = opened(compare([run(first, texts), run(second, others)], [texts], source=texts, test="none"))
-    reader.page.set_viewport_size({"width": 400, "height": HEIGHT})
+    resize(reader, PHONE)
     assert reader.ask("document.documentElement.scrollWidth") == 400
     ends = reader.ask("[...document.querySelectorAll('.controls *')].map(x => x.getBoundingClientRect().right)")
     assert max(ends) <= 400
@@ -218,7 +198,7 @@ def test_on_a_phone_the_table_scrolls_and_the_page_does_not(opened: Open) -> Non
     )
     (left, top), corner, (number, _) = kept
     assert corner == [left, top] and number == left, "headings and numbers stay in view"
-    assert reader.ask("document.querySelector('.tall').getBoundingClientRect().height") <= 0.86 * HEIGHT
+    assert reader.ask("document.querySelector('.tall').getBoundingClientRect().height") <= 0.86 * PHONE[1]
 
 
 @pytest.mark.slow
@@ -236,12 +216,4 @@ def test_the_keyboard_reaches_controls_and_table_in_order(opened: Open) -> None:
 def test_without_scripts_the_page_has_every_sentence_and_no_controls(reader: Reader, tmp_path: Path) -> None:
     file = tmp_path / "page.html"
     file.write_text(page(compare([run("a", FIRST), run("b", SECOND)], [SECOND], test="none")), encoding="utf-8")
-    browser = reader.page.context.browser
-    assert browser is not None
-    context = browser.new_context(java_script_enabled=False)
-    still = context.new_page()
-    still.goto(file.as_uri())
-    rows, controls = still.locator("#outputs tbody tr"), still.locator(".controls")
-    assert [rows.nth(place).is_visible() for place in range(rows.count())] == [True] * 4
-    assert controls.count() == 1 and not controls.is_visible()
-    context.close()
+    assert visible_without_scripts(reader, file) == (4, False)
