@@ -181,13 +181,16 @@ def test_each_kind_shows_the_sentences_that_it_counts(opened: Open, seed: int, h
 @pytest.mark.slow
 def test_on_a_phone_the_table_scrolls_and_the_page_does_not(opened: Open) -> None:
     """Names and words without spaces are longer than the screen."""
-    first, second = "path/" * 60 + "x", "w" * 300
+    first, second = "path/" * 60 + "x", "w" * 1000
     texts, others = ["ein Hund " * 30, "w" * 5000], ["eine Katze " * 30, "\u05d0" * 5000]
     reader = opened(compare([run(first, texts), run(second, others)], [texts], source=texts, test="none"))
     resize(reader, PHONE)
     assert reader.ask("document.documentElement.scrollWidth") == 400
     ends = reader.ask("[...document.querySelectorAll('.controls *')].map(x => x.getBoundingClientRect().right)")
     assert max(ends) <= 400
+    heights = "['.tall', '.tall thead'].map(x => document.querySelector(x).getBoundingClientRect().height)"
+    box_height, head_height = reader.ask(heights)
+    assert box_height <= 0.86 * PHONE[1] and head_height < 0.25 * box_height
     box = reader.page.get_by_role("region", name="Sentences")
     box.press("ArrowRight")
     reader.wait_until("document.querySelector('.tall').scrollLeft > 0")
@@ -198,7 +201,6 @@ def test_on_a_phone_the_table_scrolls_and_the_page_does_not(opened: Open) -> Non
     )
     (left, top), corner, (number, _) = kept
     assert corner == [left, top] and number == left, "headings and numbers stay in view"
-    assert reader.ask("document.querySelector('.tall').getBoundingClientRect().height") <= 0.86 * PHONE[1]
 
 
 @pytest.mark.slow
@@ -217,3 +219,16 @@ def test_without_scripts_the_page_has_every_sentence_and_no_controls(reader: Rea
     file = tmp_path / "page.html"
     file.write_text(page(compare([run("a", FIRST), run("b", SECOND)], [SECOND], test="none")), encoding="utf-8")
     assert visible_without_scripts(reader, file) == (4, False)
+
+
+@pytest.mark.slow
+def test_on_paper_the_table_is_whole_and_has_its_headings(opened: Open) -> None:
+    texts = [f"eine Zeile {number}" for number in range(60)]
+    reader = opened(compare([run("first", texts), run("second", texts[1:] + texts[:1])], test="none"))
+    reader.page.emulate_media(media="print")
+    heights = "['.tall', '#outputs'].map(x => document.querySelector(x).getBoundingClientRect().height)"
+    box_height, table_height = reader.ask(heights)
+    assert box_height == pytest.approx(table_height, abs=2)
+    assert "first" in reader.page.locator("#outputs thead").inner_text()
+    assert not reader.page.locator(".controls").is_visible() and not reader.page.locator("#theme").is_visible()
+    reader.page.emulate_media(media="screen")
