@@ -297,6 +297,8 @@ TARGETS: tuple[FileTarget, ...] = (
     target("view of two", "view trace.jsonl other.jsonl --output out",
            "trace.jsonl other.jsonl=trace.jsonl:json", **ANY),
     target("view figure", "view trace.jsonl --sentence 2 --svg out", "trace.jsonl:json", **ANY),
+    target("view of a diagnosis", "view trace.jsonl --diagnosis diagnosis.jsonl --output out",
+           "trace.jsonl diagnosis.jsonl:json", **ANY),
     target("corpus-status", "corpus-status work --json out",
            f"work {CORPUS_FOLDER.format('work')} work/starters/a.json:json", folder="work", writes=("work",), **ANY),
     target("corpus-merge", "corpus-merge work --output out", f"work {CORPUS_FOLDER.format('work')}", folder="work",

@@ -117,6 +117,11 @@ def lists() -> None:
         "decode", "--predictors", "fst,ngram", "--fst.path", "lattices/{id}.fst", "--ngram.path", "model.arpa",
         "--input-format", "ids", "--trace", "trace.jsonl", "--trace-children", "3", "in.ids",
     ])  # fmt: skip
+    run([
+        "diagnose", "--predictors", "fst,ngram", "--fst.path", "lattices/{id}.fst", "--ngram.path", "model.arpa",
+        "--vocab-size", "7", "--input-format", "ids", "--reference", "outputs.ids", "--output", "diagnosis.jsonl",
+        "in.ids",
+    ])  # fmt: skip
     write("list.jsonl", "".join(json.dumps({**row, "id": n}) + "\n" for n, row in enumerate(rows, 1)))
     for sentence in (1, 2, 3):
         write(f"ngrams/{sentence}.txt", f"{sentence + 3} : 0.5\n1 4 : 0.25\n4 5 2 : 0.125\n")

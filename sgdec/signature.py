@@ -69,6 +69,15 @@ def part(name: str, plugin: Any, given: Mapping[str, Any], checked: Mapping[str,
     return f"{called}({listed})" if listed else called
 
 
+def exact(number: float) -> str:
+    """The shortest text that is read as this number.
+
+    >>> exact(1.0), exact(-0.25), exact(0.123456789), exact(1234567.0)
+    ('1', '-0.25', '0.123456789', '1234567')
+    """
+    return repr(float(number)).removesuffix(".0")
+
+
 def line(signature: Mapping[str, str]) -> str:
     """Format a signature as one line.
 

@@ -126,7 +126,7 @@ def test_lines_of_a_trace() -> None:
 
 
 def test_every_other_type_of_error_is_one_that_only_other_annotations_have() -> None:
-    others = set(get_args(ErrorType)) - PHRASES.keys()
+    others = set(get_args(ErrorType)) - PHRASES.keys() - {"string_sub_type"}  # in strict mode, before pydantic 2.14
     assert [name for name in sorted(others) if not OF_THIRD_PARTIES.search(name)] == []
 
 

@@ -17,9 +17,9 @@ from playwright.sync_api import Page, sync_playwright
 FIGURES = Path(__file__).parent
 GALLERY = FIGURES.parent / "gallery.md"
 SENTENCE = 5
-"""Where the model alone is wrong."""
+"""A sentence that the model alone gets wrong."""
 PARTING = 35
-"""Where greedy search misses the model's best hypothesis."""
+"""A sentence of which greedy search misses the best hypothesis."""
 SIZE = {"width": 1200, "height": 900}
 PAGES = {
     "gallery-view": f"mix.html#sentence={SENTENCE}",

@@ -158,7 +158,7 @@ def diagnose(given: dict[str, Any], dotted: running.Options) -> int:
             beam_curve(run, cases, diagnosis, given["beams"]) if given["beams"] else [],
             oracle(run, cases, diagnosis) if given["nbest"] > 1 else None,
         )
-    _write(report, given)
+    _write(report, given, line(signature))
     click.echo("\n\n".join(_paragraphs(report, given["show"])))
     for sentence in diagnosis.sentences:
         for problem in sentence.problems:
@@ -209,7 +209,7 @@ def _name(path: str) -> str:
     return "standard input" if path == "-" else path
 
 
-def _write(report: Report, given: dict[str, Any]) -> None:
+def _write(report: Report, given: dict[str, Any], signature: str) -> None:
     from sgdec.io.writing import write_all
 
     outputs: dict[str, bytes | str] = {}
@@ -221,7 +221,7 @@ def _write(report: Report, given: dict[str, Any]) -> None:
     if given["html"] is not None:
         from sgdec.tasks.diagnosis.page import page
 
-        outputs[given["html"]] = page(report, given["viewer"])
+        outputs[given["html"]] = page(report, given["viewer"], signature)
     write_all(outputs)
 
 

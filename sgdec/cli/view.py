@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 import click
 
 from sgdec.cli.paths import Command, Read, Written
+from sgdec.collector import collector_spared
 from sgdec.errors import SgdecError, UsageError
 from sgdec.io.sources import parse_range
 from sgdec.io.writing import write_all, write_whole
@@ -25,6 +27,10 @@ Kind = Literal["svg", "pdf"]
     "--output", type=Written(), metavar="FILE",
     help="The page to write. Default: the name of TRACE with the ending .html.",
 )
+@click.option(
+    "--diagnosis", type=Read(), metavar="FILE",
+    help="JSON lines about TRACE from sgdec diagnose --output FILE: the page shows their search errors.",
+)
 @click.option("--sentences", metavar="A:B", help="Show only sentences A to B, counted from 1, both included.")
 @click.option("--sentence", type=click.IntRange(min=1), metavar="N", help="The sentence of --svg and --pdf.")
 @click.option("--svg", type=Written(), metavar="FILE", help="Write a figure of one search as SVG instead of a page.")
@@ -37,6 +43,7 @@ def command(
     trace: str,
     other: str | None,
     output: str | None,
+    diagnosis: str | None,
     sentences: str | None,
     sentence: int | None,
     svg: str | None,
@@ -59,7 +66,7 @@ def command(
             raise UsageError("--sentence is about --svg and --pdf. Give one of them, or --sentences A:B for a page.")
         if dropped is not None:
             raise UsageError("--dropped is about --svg and --pdf. Give one of them.")
-        write_page(trace, other, output, sentences)
+        write_page(trace, other, output, sentences, diagnosis)
     else:
         if output is not None:
             raise UsageError("--svg and --pdf write no page. Leave out --output.")
@@ -67,25 +74,34 @@ def command(
             raise UsageError(f"--svg and --pdf draw one search. Give {trace} or {other}.")
         if sentences is not None:
             raise UsageError("--svg and --pdf draw one search. Leave out --sentences.")
+        if diagnosis is not None:
+            raise UsageError("--svg and --pdf show no search errors. Leave out --diagnosis.")
         if sentence is None:
             raise UsageError("--svg and --pdf draw one search. Give its sentence: --sentence N.")
         write_figures(trace, sentence, {"svg": svg, "pdf": pdf}, dropped or 0)
 
 
-def write_page(trace: str, other: str | None, output: str | None, sentences: str | None) -> None:
-    """Write the page of one or two traces."""
+def write_page(
+    trace: str, other: str | None, output: str | None, sentences: str | None, diagnosis: str | None
+) -> None:
+    """Write the page of one or two traces; ``diagnosis`` is about the first."""
+    from sgdec.view.diagnosed import read_search_errors
     from sgdec.view.page import page
 
     first, last = parse_range(sentences, "--sentences")
     paths = [trace] if other is None else [trace, other]
-    if paths.count("-") > 1:
-        raise UsageError("standard input can be read only once. Give TRACE or TRACE2 as a file.")
+    if [*paths, diagnosis].count("-") > 1:
+        raise UsageError("standard input can be read only once. Give the other one as a file.")
     if output == "-":
         raise UsageError("--output -: a page is a file that a browser opens. Give its name.")
     target = output or default_output(paths)
-    runs = [read_run(path, first, last) for path in paths]
-    require_same_sources(runs)
-    write_whole(target, page(runs))
+    with collector_spared():
+        runs = [read_run(path, first, last) for path in paths]
+        require_same_sources(runs)
+        if diagnosis is not None:
+            runs[0] = replace(runs[0], diagnosed=read_search_errors(diagnosis, runs[0]))
+        html = page(runs)
+    write_whole(target, html)
     click.echo(target)
 
 

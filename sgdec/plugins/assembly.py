@@ -96,7 +96,7 @@ class Run:
             return signature.part(name, plugin, config.options.get(name, {}), self.options[name])
 
         predictors = [
-            f"{weight:g}*" + ":".join(part(name, plugin) for name, plugin in entry.parts)
+            f"{signature.exact(weight)}*" + ":".join(part(name, plugin) for name, plugin in entry.parts)
             for weight, entry in self.entries
         ]
         own = {"tokenizer": config.tokenizer, "vocab_size": config.vocab_size}

@@ -75,3 +75,54 @@ function ordinal(place) {
   const teen = Math.floor(place / 10) % 10 === 1;
   return place + (teen ? "th" : ["th", "st", "nd", "rd"][place % 10] ?? "th");
 }
+
+/**
+ * Make the buttons or links of an element one stop of the Tab key: arrows, Home and End move between them, up and
+ * down by rows of a table or a list.
+ * @template {HTMLElement} E
+ * @param {E} element
+ * @param {string} selector
+ * @returns {E}
+ */
+function roving(element, selector) {
+  const items = () => /** @type {HTMLElement[]} */ ([...element.querySelectorAll(selector)]);
+  /** @param {HTMLElement} chosen */
+  const stopAt = chosen => {
+    for (const item of items()) item.tabIndex = item === chosen ? 0 : -1;
+  };
+  if (items().length) stopAt(items()[0]);
+  element.addEventListener("focusin", event => {
+    if (event.target instanceof HTMLElement && event.target.matches(selector)) stopAt(event.target);
+  });
+  element.addEventListener("keydown", event => {
+    if (event.ctrlKey || event.metaKey || event.altKey || !(event.target instanceof HTMLElement)) return;
+    const target = beside(items(), event.target, event.key);
+    if (!target) return;
+    event.preventDefault();
+    target.focus();
+  });
+  return element;
+}
+
+/** The item to which a key leads from another one. @param {HTMLElement[]} items @param {HTMLElement} from @param {string} key */
+function beside(items, from, key) {
+  const at = items.indexOf(from);
+  if (at < 0) return undefined;
+  /** @param {HTMLElement} item */
+  const row = item => item.closest("tr, li") ?? item;
+  const column = items.filter(item => row(item) === row(from)).indexOf(from);
+  /** @param {HTMLElement | undefined} other */
+  const inRow = other => {
+    const found = other ? items.filter(item => row(item) === row(other)) : [];
+    return found[Math.min(column, found.length - 1)];
+  };
+  switch (key) {
+    case "ArrowLeft": return items[at - 1];
+    case "ArrowRight": return items[at + 1];
+    case "ArrowUp": return inRow(items.slice(0, at).reverse().find(item => row(item) !== row(from)));
+    case "ArrowDown": return inRow(items.slice(at).find(item => row(item) !== row(from)));
+    case "Home": return items[0];
+    case "End": return items[items.length - 1];
+    default: return undefined;
+  }
+}

@@ -283,13 +283,20 @@ class Graph {
     this.listeners.onZoom(d3.zoomTransform(this.root));
   }
 
-  /** The whole width if labels can be read then; otherwise the beginning, or where two runs part. */
-  start() {
-    const room = this.root.getBoundingClientRect().width - 2 * MARGIN;
-    const scale = Math.max(Math.min(1, room / (this.width ?? 1)), READABLE);
+  /** The room for columns, in pixels. */
+  room() {
+    return this.root.getBoundingClientRect().width - 2 * MARGIN;
+  }
+
+  /** The scale that shows the whole width if labels can be read then. */
+  readable() {
+    return Math.max(Math.min(1, this.room() / (this.width ?? 1)), READABLE);
+  }
+
+  /** How much to hide on the left at a scale: nothing, or what is too far from where two runs part. @param {number} scale */
+  beginning(scale) {
     const there = scale * (this.lefts[this.parting ?? 0] ?? 0);
-    const left = Math.min(Math.max(0, there - room / 2), Math.max(0, scale * (this.width ?? 0) - room));
-    this.move(d3.zoomIdentity.translate(MARGIN - left, MARGIN).scale(scale));
+    return Math.min(Math.max(0, there - this.room() / 2), Math.max(0, scale * (this.width ?? 0) - this.room()));
   }
 
   /** Show all of it. */

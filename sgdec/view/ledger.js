@@ -21,15 +21,15 @@ function ledger(search, place, select) {
   if (!steps.length) return html("p", { class: "muted" }, "The empty prefix has no steps.");
   const names = search.run.predictors;
   const where = steps.some(step => search.expansion(search.tree.parent[step])?.where);
-  const alone = names.length > 1;
+  const alone = steps.some(step => choices(search, step).length);
   const scale = barScale(search, steps);
   const head = html("thead", {}, html("tr", {},
     ...["step", "token", "weighted scores"].map(title => html("th", { scope: "col" }, title)),
     ...names.map((name, k) => html("th", { scope: "col", class: "number" },
       html("span", { class: `key ${series(k)}` }), name, weightOf(search.run.weights[k]))),
     html("th", { scope: "col", class: "number" }, "total"),
-    html("th", { scope: "col" }, "runner-up"),
-    alone && html("th", { scope: "col" }, "alone"),
+    html("th", { scope: "col", class: "words" }, "runner-up"),
+    alone && html("th", { scope: "col", class: "words" }, "alone"),
     where && html("th", { scope: "col" }, "place"),
   ));
   const body = html("tbody", {}, ...steps.map((step, number) => {
@@ -41,12 +41,12 @@ function ledger(search, place, select) {
       ...names.map(name => html("td", { class: "number" },
         shownShare(shares.find(share => share.name === name), search.tree.scores[step]))),
       html("td", { class: "number total" }, shownTotal(search, step)),
-      html("td", {}, runnerUp(search, step, select)),
-      alone && html("td", { class: "alone" }, ...choices(search, step)),
+      html("td", { class: "words" }, runnerUp(search, step, select)),
+      alone && html("td", { class: "words alone" }, ...choices(search, step)),
       where && html("td", {}, places(search, step)),
     );
   }));
-  return html("table", { class: "ledger" }, head, body, sumsOf(search, steps));
+  return roving(html("table", { class: "ledger" }, head, body, sumsOf(search, steps)), "button");
 }
 
 /** The last line: the sums by predictor, if all steps are recorded. @param {Search} search @param {Place[]} steps */

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sgdec.pages.page import render
-from sgdec.view.data import page_data
+from sgdec.view.data import packed, page_data, sentence_data
 from sgdec.view.runs import TracedRun
-from sgdec.view.sentences import headings, table
+from sgdec.view.sentences import table
 
 FOLDER = Path(__file__).parent
 TITLE = "Search: "
@@ -21,8 +21,8 @@ D3 = [
 ]  # fmt: skip
 """The modules of d3, each after those that it needs."""
 SCRIPTS = [
-    "table.js", *D3, "dom.js", "search.js", "rows.js", "graph.js", "ledger.js", "prefix.js", "attention.js",
-    "gap.js", "parting.js", "run.js", "viewer.js",
+    "table.js", *D3, "dom.js", "packed.js", "search.js", "rows.js", "graph.js", "ledger.js", "prefix.js",
+    "attention.js", "gap.js", "parting.js", "run.js", "viewer.js",
 ]  # fmt: skip
 
 
@@ -31,11 +31,16 @@ def page(runs: Sequence[TracedRun]) -> str:
 
     The address of sentence 12 is the file's with ``#sentence=12``.
     """
+    data = page_data(runs)
     return render(
         "view.html",
         TITLE + " and ".join(run.name for run in runs),
-        variables={"runs": runs, "headings": headings(runs), "rows": table(runs)},
-        data=page_data(runs),
+        variables={
+            "runs": runs,
+            "table": table(runs),
+            "packed": ((id, packed(sentence_data(runs, id))) for id in data["ids"]),
+        },
+        data=data,
         styles=["viewer.css"],
         scripts=SCRIPTS,
         folder=FOLDER,

@@ -2,7 +2,7 @@
 "use strict";
 
 /**
- * Two runs: where their outputs part, by how much each predictor differs, and why a run lacks the other's output.
+ * Two runs: where their outputs part, and why a run lacks the other's output.
  * @param {PartingData} parting
  * @param {Search[]} searches
  * @param {(run: number, place: Place) => void} select
@@ -10,7 +10,6 @@
 function partingPanel(parting, searches, select) {
   return html("div", { class: "parting" },
     html("p", {}, ...meeting(parting, searches)),
-    differences(parting, searches),
     ...parting.missed.map((missed, run) => {
       if (missed === null || parting.step === null) return null;
       return html("p", {}, ...account(searches[run], `Run ${run + 1}`, searches[1 - run], `run ${2 - run}`, missed),
@@ -29,7 +28,7 @@ function meeting({ step }, searches) {
   return [`The outputs part at token ${step + 1}: run 1 has `, one, ", run 2 has ", other, "."];
 }
 
-/** @param {PartingData} parting @param {Search[]} searches */
+/** By how much each predictor differs. @param {PartingData} parting @param {Search[]} searches */
 function differences({ sums }, searches) {
   if (searches.some(search => !search.data.hypotheses.length)) return null;
   const names = [...new Set(sums.flatMap(each => Object.keys(each)))];
@@ -40,7 +39,7 @@ function differences({ sums }, searches) {
     html("th", { scope: "row" }, name),
     ...[one, other].map(value => html("td", { class: "number" }, value === undefined ? "–" : shownScore(value))),
     html("td", { class: "number" }, compared(one, other)));
-  return html("table", {},
+  return html("table", { class: "differences" },
     html("caption", {}, "Weighted scores of the best hypotheses"),
     html("thead", {}, html("tr", {}, html("th", { scope: "col" }, "predictor"),
       ...["run 1", "run 2", "run 2 − run 1"].map(title => html("th", { scope: "col", class: "number" }, title)))),

@@ -52,7 +52,7 @@ function continuations(search, place, expansion, select) {
   const caption = rest > 0
     ? `${children.length} of ${expansion.candidates} candidates; the others: ${search.listsAll(place) ? "forbidden" : search.why(expansion.rest)}`
     : `all ${expansion.candidates} allowed ${expansion.candidates === 1 ? "token" : "tokens"}`;
-  return html("table", { class: "continuations" },
+  return roving(html("table", { class: "continuations" },
     html("caption", {}, caption),
     html("thead", {}, html("tr", {},
       html("th", { scope: "col" }, "token"),
@@ -65,7 +65,7 @@ function continuations(search, place, expansion, select) {
       html("td", { class: "number" }, shownTotal(search, child)),
       ...search.run.predictors.map((_, k) => html("td", { class: "number" },
         scores[child].length ? shownScore(scores[child][k]) : "")),
-      html("td", { title: search.reason(child) }, shortFate(search, child))))));
+      html("td", { title: search.reason(child) }, shortFate(search, child)))))), "button");
 }
 
 /** The fate in a word or two. @param {Search} search @param {Place} place */

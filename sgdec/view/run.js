@@ -20,27 +20,29 @@ class RunView {
     this.ledger = html("div", { class: "wide" });
     this.prefix = html("div", { class: "wide" });
     this.attention = html("div", { class: "wide" });
+    const two = viewer.data.runs.length > 1;
+    const of = two ? ` of run ${number + 1}` : "";
     this.element = html("article", { class: "run", "aria-label": `Run ${number + 1}` },
-      viewer.data.runs.length > 1 && html("h2", {}, `Run ${number + 1}: ${search.run.name}`),
-      this.summary(),
-      html("div", { class: "frame" }, graph.root),
-      this.fates,
-      html("div", { class: "panels" },
-        html("section", {}, html("h3", {}, "Ledger"), this.ledger),
-        html("section", {}, html("h3", {}, "Prefix"), this.prefix, this.attention, gapPlot(search))));
+      html("section", { class: "search" },
+        two && html("h2", {}, `Run ${number + 1}: ${search.run.name}`),
+        this.facts(),
+        html("div", { class: "frame" }, graph.root),
+        this.fates,
+        this.hypotheses()),
+      html("section", { class: "panels" },
+        html("h3", {}, `Ledger${of}`), this.ledger,
+        html("h3", {}, `Prefix${of}`), html("div", { class: "details" }, this.prefix, this.attention, gapPlot(search))));
   }
 
   /** Draw what needs a size, once the element is in the page. */
   start() {
-    const { graph } = this;
-    graph.draw();
-    graph.start();
-    this.resize();
+    this.graph.draw();
     this.drawFates();
-    this.show(graph.selected);
+    this.show(this.graph.selected);
   }
 
-  summary() {
+  /** What the search was, and why it failed if it did. */
+  facts() {
     const { data, run } = this.search;
     const options = Object.entries(run.options).map(([name, value]) => ` ${name} ${value}`).join(",");
     const facts = [
@@ -50,16 +52,22 @@ class RunView {
       data.seconds !== null && `${data.seconds.toPrecision(2)} s`,
       data.stopped && data.stopped !== "proven" && `stopped: ${data.stopped}`,
       data.proven && "proven",
+      data.searchError !== "" && data.hypotheses.length > 0 && `search error ${data.searchError}`,
     ].filter(Boolean).join(" · ");
-    return html("div", { class: "summary" },
+    return html("div", { class: "facts" },
       html("p", { class: "muted" }, facts),
-      data.error !== null && html("p", { class: "error" }, `The search failed: ${data.error}`),
-      data.hypotheses.length > 0 && html("ol", { class: "hypotheses" }, ...data.hypotheses.map(hypothesis =>
-        html("li", {}, html("button", {
-          type: "button", disabled: hypothesis.place === null,
-          click: () => this.graph.select(/** @type {number} */ (hypothesis.place)),
-        }, html("span", { class: "number" }, shownScore(hypothesis.rankScore)), " ",
-          html("bdi", {}, this.output(hypothesis)))))));
+      data.error !== null && html("p", { class: "error" }, `The search failed: ${data.error}`));
+  }
+
+  /** The n-best list. */
+  hypotheses() {
+    const { hypotheses } = this.search.data;
+    return hypotheses.length > 0 && roving(html("ol", { class: "hypotheses" }, ...hypotheses.map(hypothesis =>
+      html("li", {}, html("button", {
+        type: "button", disabled: hypothesis.place === null,
+        click: () => this.graph.select(/** @type {number} */ (hypothesis.place)),
+      }, html("span", { class: "number" }, shownScore(hypothesis.rankScore)), " ",
+        html("bdi", {}, this.output(hypothesis)))))), "button:enabled");
   }
 
   /** @param {HypothesisData} hypothesis */
@@ -76,7 +84,8 @@ class RunView {
     for (let place = 0; place < search.size; place++)
       counts.set(search.fate(place), (counts.get(search.fate(place)) ?? 0) + 1);
     const kept = ["expanded", "listed"];
-    this.fates.replaceChildren(...[...counts].map(([fate, count]) => {
+    const focused = this.fates.querySelector(":focus")?.closest("label")?.dataset.fate;
+    const fates = roving(html("div", { class: "fates" }, ...[...counts].map(([fate, count]) => {
       const text = `${fate} ${count.toLocaleString("en")}`;
       if (kept.includes(fate)) return html("span", { class: "fate", "data-fate": fate, title: search.why(fate) }, text);
       const box = html("input", { type: "checkbox", change: () => {
@@ -87,7 +96,11 @@ class RunView {
       box.checked = !graph.hidden.has(fate);
       box.disabled = graph.dropped === "none";
       return html("label", { class: "fate", "data-fate": fate, title: search.why(fate) }, box, ` ${text}`);
-    }));
+    })), "input:enabled");
+    this.fates.replaceWith(fates);
+    this.fates = fates;
+    /** @type {HTMLElement | null | undefined} */ ([...fates.querySelectorAll("label")]
+      .find(label => label.dataset.fate === focused)?.querySelector("input"))?.focus();
   }
 
   redraw() {
@@ -113,9 +126,15 @@ class RunView {
   show(place) {
     const { search, graph } = this;
     const select = (/** @type {Place} */ at) => graph.select(at);
+    const focused = [this.ledger, this.prefix].find(panel => panel.contains(document.activeElement));
     this.ledger.replaceChildren(ledger(search, place, select));
     this.prefix.replaceChildren(prefixPanel(search, place, select));
     this.attention.replaceChildren(...attentionMaps(search, place));
+    if (focused) {  // its elements are new, and the keyboard stays where it was
+      const next = /** @type {HTMLElement | null} */ (
+        focused.querySelector(`[data-place="${place}"] button`) ?? focused.querySelector("button"));
+      (next ?? graph.root).focus({ preventScroll: true });
+    }
     this.viewer.say(graph.spoken(place));
   }
 }

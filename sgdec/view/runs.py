@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from unicodedata import category
 
@@ -16,6 +16,16 @@ HIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 
 
 @dataclass(frozen=True)
+class SearchError:
+    """By how much a hypothesis of the space ranks higher than the output."""
+
+    by: float
+    """A difference of rank scores; 0 = the output is the best hypothesis."""
+    at_most: bool
+    """Whether this is a bound, and no better hypothesis is known."""
+
+
+@dataclass(frozen=True)
 class TracedRun:
     """One trace in memory."""
 
@@ -25,6 +35,8 @@ class TracedRun:
     pieces: Mapping[int, str]
     """The target tokens as strings; empty without a vocabulary."""
     sentences: Sequence[SentenceTrace]
+    diagnosed: Mapping[int, SearchError] = field(default_factory=dict)
+    """Search errors that the trace does not know, by number of the sentence (`sgdec.view.diagnosed`)."""
 
     @cached_property
     def by_id(self) -> dict[int, SentenceTrace]:

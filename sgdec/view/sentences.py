@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from sgdec.trace.records import SentenceTrace
-from sgdec.view.runs import TracedRun
+from sgdec.view.runs import SearchError, TracedRun
 
 TOLERANCE = 1e-5
 """Scores that differ by less are equal: a trace rounds them to six decimals."""
@@ -30,21 +30,36 @@ class Row:
     cells: tuple[Cell, ...]
 
 
-def headings(runs: Sequence[TracedRun]) -> list[tuple[str, bool]]:
-    """The titles of the columns, and whether they hold numbers."""
-    columns = [("output", False), *((name, True) for name in NUMBERS)]
-    numbered = [
-        (name if len(runs) == 1 else f"{name} {place}", number)
-        for name, number in columns
-        for place in range(1, len(runs) + 1)
-    ]
-    return [("sentence", True), ("source", False), *numbered]
-
-
-def table(runs: Sequence[TracedRun]) -> list[Row]:
+@dataclass(frozen=True)
+class Table:
     """A row for each sentence that any of the runs has."""
+
+    headings: tuple[tuple[str, bool], ...]
+    """The titles of the columns, with that of the sentence's number, and whether they hold numbers."""
+    rows: tuple[Row, ...]
+
+
+def table(runs: Sequence[TracedRun]) -> Table:
+    """The table without the columns of search errors of which nothing is known."""
     ids = sorted({id for run in runs for id in run.by_id})
-    return [Row(id, tuple(_cells(runs, [run.by_id.get(id) for run in runs]))) for id in ids]
+    rows = [tuple(_cells(runs, [run.by_id.get(id) for run in runs])) for id in ids]
+    titles = list(_titles(runs))
+    shown = [
+        column for column, (title, _) in enumerate(titles)
+        if not title.startswith(ERROR) or any(cells[column].value != "" for cells in rows)
+    ]  # fmt: skip
+    return Table(
+        (("sentence", True), *(titles[column] for column in shown)),
+        tuple(Row(id, tuple(cells[column] for column in shown)) for id, cells in zip(ids, rows, strict=True)),
+    )
+
+
+def _titles(runs: Sequence[TracedRun]) -> Iterator[tuple[str, bool]]:
+    """The titles of all cells, and whether they are numbers."""
+    yield "source", False
+    for name in ("output", *NUMBERS):
+        for place in range(1, len(runs) + 1):
+            yield name if len(runs) == 1 else f"{name} {place}", name != "output"
 
 
 def _cells(runs: Sequence[TracedRun], traces: Sequence[SentenceTrace | None]) -> Iterator[Cell]:
@@ -63,18 +78,20 @@ def _cells(runs: Sequence[TracedRun], traces: Sequence[SentenceTrace | None]) ->
     yield from (_number(None if trace is None else trace.seconds, 3) for trace in traces)
 
 
-NUMBERS = ("length", "score", "search error", "expansions", "seconds")
+ERROR = "search error"
+NUMBERS = ("length", "score", ERROR, "expansions", "seconds")
 
 
 def search_errors(runs: Sequence[TracedRun], traces: Sequence[SentenceTrace | None]) -> list[Cell]:
     """For each run how much better, as a rank score, another hypothesis is: one of the other run, if both search one
-    space and rank its hypotheses alike; 0 if its own is proven, or the other's is proven and not better. Otherwise
-    the column says what the search itself knows, an upper bound on the error."""
+    space and rank its hypotheses alike, or one of a diagnosis; 0 if its own is proven, or the other's is proven and
+    not better. Otherwise the column says what the diagnosis or the search itself knows, an upper bound on the
+    error."""
     comparable = _comparable(runs, [trace for trace in traces if trace is not None])
     found = []
     for place, trace in enumerate(traces):
         others = [t for at, t in enumerate(traces) if at != place and t is not None] if comparable else []
-        found.append(Cell("") if trace is None else _search_error(trace, others))
+        found.append(Cell("") if trace is None else _search_error(trace, others, runs[place].diagnosed.get(trace.id)))
     return found
 
 
@@ -97,19 +114,22 @@ def _under_weights_of_the_run(trace: SentenceTrace) -> bool:
     return all(end is None or trace.expansions[end].weights is None for end in ends)
 
 
-def _search_error(trace: SentenceTrace, others: Sequence[SentenceTrace]) -> Cell:
+def _search_error(trace: SentenceTrace, others: Sequence[SentenceTrace], diagnosed: SearchError | None) -> Cell:
     own = _score(trace)
     if own is None:
         return Cell("no output")
     if trace.proven:
         return _number(0.0, 3)
     scores = [(score, other.proven) for other in others if (score := _score(other)) is not None]
-    best = max((score for score, _ in scores), default=own)
+    known = 0.0 if diagnosed is None or diagnosed.at_most else diagnosed.by
+    best = max([own + known, *(score for score, _ in scores)])
     if best > own + TOLERANCE:
         return _number(best - own, 3)
-    if any(proven for _, proven in scores):
+    if any(proven for _, proven in scores) or (diagnosed is not None and not diagnosed.at_most):
         return _number(0.0, 3)
-    return Cell("") if trace.gap is None else Cell(f"≤ {trace.gap:.3f}", value=trace.gap)
+    bounds = [trace.gap, None if diagnosed is None else diagnosed.by]
+    gap = min((bound for bound in bounds if bound is not None), default=None)
+    return Cell("") if gap is None else Cell(f"≤ {gap:.3f}", value=gap)
 
 
 def _score(trace: SentenceTrace) -> float | None:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from sgdec.context import EOS
-from sgdec.trace.records import Child, Fate, SentenceTrace
+from sgdec.trace.records import Expansion, Fate, SentenceTrace
 
 
-@dataclass(frozen=True, slots=True)
-class TreePrefix:
+class TreePrefix(NamedTuple):
     """A partial or finished hypothesis of the search."""
 
     parent: int | None
@@ -41,12 +41,12 @@ class TreePrefix:
 def prefixes(trace: SentenceTrace) -> list[TreePrefix]:
     """All prefixes that were expanded or listed as children, in the order in which they are drawn."""
     drafts = _drafts(trace)
-    for draft in reversed(drafts):
-        draft.inherit()
+    for draft in reversed(drafts):  # children before parents
+        draft.bequeath()
     return _in_order([draft for draft in drafts if draft.parent is None])
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class _Draft:
     """A prefix whose descendants are not known yet."""
 
@@ -56,18 +56,21 @@ class _Draft:
     scores: tuple[float, ...] = ()
     fate: str | None = None
     rank: int | None = None
-    expansions: list[int] = field(default_factory=list)
+    expansions: tuple[int, ...] = ()
     children: dict[int, _Draft] = field(default_factory=dict)
     below: int = 0
     best_rank: float = math.inf
     """The best rank of the hypotheses that begin with it."""
 
-    def inherit(self) -> None:
-        """Compute ``below`` and ``best_rank`` from the children, who have theirs."""
-        children = self.children.values()
-        self.below = sum(child.below + bool(child.expansions) for child in children)
-        own = math.inf if self.rank is None else self.rank
-        self.best_rank = min([own, *(child.best_rank for child in children)])
+    def bequeath(self) -> None:
+        """Add what is known of it and its descendants to the parent."""
+        if self.rank is not None and self.rank < self.best_rank:
+            self.best_rank = self.rank
+        parent = self.parent
+        if parent is not None:
+            parent.below += self.below + bool(self.expansions)
+            if self.best_rank < parent.best_rank:
+                parent.best_rank = self.best_rank
 
     def order(self) -> tuple[float, float]:
         """The key that siblings are sorted by."""
@@ -81,17 +84,22 @@ def _drafts(trace: SentenceTrace) -> list[_Draft]:
     expanded: dict[int, _Draft] = {}
 
     def child_of(parent: _Draft, token: int) -> _Draft:
-        if token not in parent.children:
-            parent.children[token] = _Draft(parent, token)
-            found.append(parent.children[token])
-        return parent.children[token]
+        child = parent.children.get(token)
+        if child is None:
+            child = parent.children[token] = _Draft(parent, token)
+            found.append(child)
+        return child
 
-    def note(draft: _Draft, child: Child) -> None:
-        draft.total, draft.scores = child.total, child.scores
-        if isinstance(child.fate, int):
-            draft.fate = Fate.UNRECORDED
-        elif draft.fate is None or child.fate == "listed":
-            draft.fate = child.fate
+    def note(draft: _Draft, expansion: Expansion) -> None:
+        for token, total, scores, fate in zip(
+            expansion.tokens, expansion.totals, expansion.scores, expansion.fates, strict=True
+        ):
+            child = child_of(draft, token)
+            child.total, child.scores = total, scores
+            if isinstance(fate, int):
+                child.fate = Fate.UNRECORDED
+            elif child.fate is None or fate == "listed":
+                child.fate = fate
 
     for expansion in trace.expansions:
         if expansion.parent is None or expansion.token is None:
@@ -102,9 +110,8 @@ def _drafts(trace: SentenceTrace) -> list[_Draft]:
         else:
             draft = child_of(expanded[expansion.parent], expansion.token)
         expanded[expansion.number] = draft
-        draft.expansions.append(expansion.number)
-        for child in expansion.children:
-            note(child_of(draft, child.token), child)
+        draft.expansions += (expansion.number,)
+        note(draft, expansion)
     for rank, hypothesis in enumerate(trace.hypotheses):
         if hypothesis.expansion in expanded:
             end = child_of(expanded[hypothesis.expansion], EOS)
@@ -122,11 +129,12 @@ def _in_order(roots: list[_Draft]) -> list[TreePrefix]:
         fate = None if draft.expansions else draft.fate
         found.append(
             TreePrefix(
-                parent, length, draft.token, draft.total, draft.scores, fate, tuple(draft.expansions), draft.rank,
+                parent, length, draft.token, draft.total, draft.scores, fate, draft.expansions, draft.rank,
                 draft.below,
             )
         )  # fmt: skip
-        waiting += [(child, place, length + 1) for child in _last_first(list(draft.children.values()))]
+        if draft.children:
+            waiting += [(child, place, length + 1) for child in _last_first(list(draft.children.values()))]
     return found
 
 

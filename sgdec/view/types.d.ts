@@ -7,8 +7,8 @@ interface PageData {
   runs: RunData[];
   /** What each fate means, in words. */
   reasons: Record<string, string>;
-  /** By sentence number. */
-  sentences: Record<string, SentenceData>;
+  /** The numbers of the sentences, in ascending order. `packed.js` reads their data. */
+  ids: number[];
 }
 
 interface RunData {
@@ -48,7 +48,10 @@ interface SearchData {
   proven: boolean | null;
   gap: number | null;
   seconds: number | null;
+  /** Why there is no output. */
   error: string | null;
+  /** As in the table of sentences; empty if unknown. */
+  searchError: string;
 }
 
 /** One value per prefix, in the order in which they are drawn; -1 = none. */

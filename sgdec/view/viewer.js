@@ -6,8 +6,7 @@ class Viewer {
   /** @param {PageData} data */
   constructor(data) {
     this.data = data;
-    this.ids = Object.keys(data.sentences).map(Number).sort((a, b) => a - b);
-    this.id = this.ids[0];
+    this.id = data.ids[0];
     /** @type {RunView[]} */
     this.views = [];
     /** @type {{view: RunView, place: Place}[]} */
@@ -38,31 +37,61 @@ class Viewer {
     byId("closer").addEventListener("click", () => this.eachGraph(graph => graph.scale(1.25)));
     byId("farther").addEventListener("click", () => this.eachGraph(graph => graph.scale(0.8)));
     byId("fit").addEventListener("click", () => this.eachGraph(graph => graph.fit()));
+    byId("skip").addEventListener("click", () => this.views[0]?.graph.root.focus());
+    roving(byId("zoom"), "button");
+    roving(byId("sentences"), "th button, td a");
   }
 
   /** Show the sentence that the address names, or the first. */
-  follow() {
+  async follow() {
     const named = Number(new URLSearchParams(location.hash.slice(1)).get("sentence"));
-    this.id = this.ids.includes(named) ? named : this.ids[0];
-    this.number.value = String(this.id);
-    const { searches, parting } = this.data.sentences[this.id];
+    const id = this.id = this.data.ids.includes(named) ? named : this.data.ids[0];
+    this.number.value = String(id);
+    for (const row of document.querySelectorAll("#sentences tbody tr"))
+      if (/** @type {HTMLElement} */ (row).dataset.sentence === String(id)) row.setAttribute("aria-current", "true");
+      else row.removeAttribute("aria-current");
+    byId("runs").setAttribute("aria-busy", "true");
+    /** @type {SentenceData | Error} */
+    const found = await unpacked(id).catch(error => error);
+    if (id !== this.id) return;  // the reader has gone on
+    if (found instanceof Error) this.fail(found);
+    else this.show(found);
+    byId("runs").removeAttribute("aria-busy");
+  }
+
+  /** @param {Error} error */
+  fail(error) {
+    this.views = [];
+    this.search();
+    byId("source").textContent = "";
+    byId("parting").replaceChildren();
+    byId("runs").replaceChildren(html("p", { class: "error", role: "alert" }, error.message));
+  }
+
+  /** @param {SentenceData} sentence */
+  show({ searches, parting }) {
     const found = searches.map((search, run) => search && new Search(search, this.data.runs[run], this.data.reasons));
     this.views = found.flatMap((search, run) => search ? [new RunView(this, search, run)] : []);
     byId("source").textContent = this.source(searches.find(search => search !== null));
-    byId("parting").replaceChildren(...(parting ? [partingPanel(
-      parting, this.views.map(view => view.search), (run, place) => this.views[run].reveal(place))] : []));
-    byId("runs").replaceChildren(...this.views.map(view => view.element));
+    const both = this.views.map(view => view.search);
+    byId("parting").replaceChildren(
+      ...(parting ? [partingPanel(parting, both, (run, place) => this.views[run].reveal(place))] : []));
+    byId("runs").replaceChildren(
+      ...this.views.map(view => view.element), (parting && differences(parting, both)) ?? "");
     for (const view of this.views) {
       view.graph.parting = parting?.step === undefined || parting.step === null ? null : parting.step + 1;
       view.graph.dropped = /** @type {any} */ (this.dropped.value);
       view.start();
     }
+    const graphs = this.views.map(view => view.graph);
+    const scale = Math.min(...graphs.map(graph => graph.readable()));
+    const left = Math.min(...graphs.map(graph => graph.beginning(scale)));
+    this.eachGraph(graph => graph.move(d3.zoomIdentity.translate(MARGIN - left, MARGIN).scale(scale)));
+    for (const view of this.views) view.resize();
     const most = Math.max(...this.views.map(view => view.search.data.expansions.length));
     Object.assign(this.until, { max: most, value: most });
     this.rewind();
     this.search();
-    for (const row of document.querySelectorAll("#sentences tbody tr"))
-      row.toggleAttribute("aria-current", /** @type {HTMLElement} */ (row).dataset.sentence === String(this.id));
   }
 
   /** @param {SearchData | null | undefined} search */
@@ -72,14 +101,15 @@ class Viewer {
 
   /** @param {number} id */
   go(id) {
-    if (this.ids.includes(id)) location.hash = `sentence=${id}`;
+    if (this.data.ids.includes(id)) location.hash = `sentence=${id}`;
     else this.say(`There is no sentence ${id}.`);
   }
 
   /** @param {number} by */
   turn(by) {
-    const at = this.ids.indexOf(this.id) + by;
-    if (at >= 0 && at < this.ids.length) this.go(this.ids[at]);
+    const { ids } = this.data;
+    const at = ids.indexOf(this.id) + by;
+    if (at >= 0 && at < ids.length) this.go(ids[at]);
   }
 
   drop() {

@@ -193,6 +193,22 @@ def test_the_head_says_what_is_diagnosed(run: Run) -> None:
     assert found["decoder"]["options"]["size"] == 3 and found["exact_search"] == texts[3]
 
 
+def test_the_page_names_the_weights_of_config_file_and_command_line_with_all_digits(run: Run) -> None:
+    """The command line wins. Signature and page agree."""
+    from tests.helpers.web_pages import Page
+
+    config = "[good]\nweight = 0.12345678901\n[bad]\nweight = 0.25\n[beam]\nalpha = 0.6000000001\n"
+    Path("run.toml").write_text(config)
+    options = "--config run.toml --bad.weight 0.30000000000000004 --html r.html --signature run.sig"
+    head, _, _ = run(f"{TRIES} {options} {COMMON}").partition("\n\n")
+    page = Page(Path("r.html").read_text())
+    assert page.texts["td"][0] == "good=trie (weight 0.12345678901), bad=trie (weight 0.30000000000000004)"
+    assert f"predictors    {page.texts['td'][0]}\n" in head and "alpha 0.6000000001, " in page.texts["td"][1]
+    (signature,) = page.texts["code"]
+    assert signature == Path("run.sig").read_text().strip()
+    assert "0.12345678901*good=trie(" in signature and ",0.30000000000000004*bad=trie(" in signature
+
+
 def test_search_errors_are_witnessed_and_proven(run: Run) -> None:
     """Greedy search takes the token 3 for its bonus, and pays for it afterwards."""
     Path("trap").mkdir()

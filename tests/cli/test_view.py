@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,6 +12,7 @@ import pytest
 
 from sgdec.cli.main import main
 from tests.helpers.traced_runs import SOURCES, Model, traced, write_trace
+from tests.helpers.web_pages import Page
 
 RUN = traced("greedy", {"nmt": Model(1)}, nbest=1)
 
@@ -99,12 +101,29 @@ def test_traces_of_different_sources_are_refused(capsys: pytest.CaptureFixture[s
         (["--sentence", "1", "--svg", "x", "--output", "y"], "--svg and --pdf write no page. Leave out --output."),
         (["--sentence", "1", "--svg", "x", "--sentences", "1"], "--svg and --pdf draw one search. Leave out "),
         (["a.jsonl", "--sentence", "1", "--svg", "x"], "--svg and --pdf draw one search. Give a.jsonl or a.jsonl."),
+        (["--sentence", "1", "--svg", "x", "--diagnosis", "a.jsonl"], "--svg and --pdf show no search errors."),
+        (["--diagnosis", "a.jsonl"], "a.jsonl: line 1 is not a line of a diagnosis (id is missing). Expected what "),
     ],
 )
 def test_options_that_cannot_be_followed_are_refused(
     args: list[str], expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert refusal("a.jsonl", *args, capsys=capsys).startswith(expected)
+
+
+def test_a_diagnosis_adds_its_search_errors() -> None:
+    rows = [
+        {"id": trace.id, "output": {"tokens": trace.hypotheses[0].tokens},
+         "search": {"error": "proven", "by": trace.id + 0.25, "gap": None}}
+        for trace in RUN.sentences
+    ]  # fmt: skip
+    Path("d.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert main(["view", "a.jsonl"]) == 0 and "search error" not in Page(Path("a.html").read_text()).texts["th"]
+    assert main(["view", "a.jsonl", "--diagnosis", "d.jsonl"]) == 0
+    page = Page(Path("a.html").read_text(encoding="utf-8"))
+    assert "search error" in page.texts["th"]
+    assert {"1.250", "2.250", "3.250"} <= set(page.texts["td"])
+    assert main(["view", "a.jsonl", "--diagnosis", "d.jsonl", "--sentences", "2:3"]) == 0
 
 
 def test_damaged_traces_are_refused_with_their_line(capsys: pytest.CaptureFixture[str]) -> None:

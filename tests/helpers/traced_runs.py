@@ -22,6 +22,8 @@ from sgdec.view.runs import TracedRun
 V = 12
 PIECES = {token: f"▁w{token}" for token in range(3, V)}
 SOURCES = [[3, 4, 5, 6], [7, 8, 9], [10, 11, 3]]
+SHOWN = "viewer.views.length > 0 && !document.querySelector('[aria-busy]')"
+"""In a page of the viewer: whether the data of the sentence have been unpacked and drawn."""
 LATTICE = {
     0: {3: (-0.5, 1), 4: (-0.7, 1), 5: (-0.1, 2)},
     1: {6: (-0.2, 2), 7: (-0.9, 3)},

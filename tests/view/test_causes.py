@@ -15,7 +15,7 @@ from sgdec.testing.toys import Lattice, Table
 from sgdec.view.page import page
 from sgdec.view.runs import TracedRun
 from tests.helpers.browsing import Reader, chromium
-from tests.helpers.traced_runs import traced
+from tests.helpers.traced_runs import SHOWN, traced
 
 pytestmark = pytest.mark.slow
 
@@ -131,6 +131,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[TracedR
         def read(first: TracedRun, second: TracedRun) -> list[str]:
             file.write_text(page([first, second]), encoding="utf-8")
             reader.open(file)
+            reader.wait_until(SHOWN)
             return [text.removesuffix("Show").strip() for text in reader.texts("#parting p")[1:]]
 
         yield read

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -18,10 +19,10 @@ from sgdec.view.data import REASONS
 from sgdec.view.layout import best_place, path, rows
 from sgdec.view.page import page
 from sgdec.view.parting import Parting, parting
-from sgdec.view.runs import TracedRun
+from sgdec.view.runs import SearchError, TracedRun
 from sgdec.view.tree import TreePrefix, prefixes
-from tests.helpers.browsing import Reader, chromium
-from tests.helpers.traced_runs import Model, V, on_lattice, renamed, traced
+from tests.helpers.browsing import SIZE, Reader, chromium
+from tests.helpers.traced_runs import SHOWN, Model, V, on_lattice, renamed, traced
 
 pytestmark = pytest.mark.slow
 
@@ -53,6 +54,7 @@ def opened(reader: Reader, tmp_path: Path) -> Iterator[Open]:
         file = tmp_path / "page.html"
         file.write_text(page(runs), encoding="utf-8")
         reader.open(file, address, theme)
+        reader.wait_until(SHOWN)
         return reader
 
     yield open_
@@ -196,7 +198,7 @@ def test_the_ledger_does_not_say_what_the_trace_does_not_know(opened: Open) -> N
 def test_a_run_without_an_output_has_no_differences(opened: Open) -> None:
     failed = replace(BEAM, sentences=[replace(trace, hypotheses=()) for trace in BEAM.sentences])
     reader = opened([BEAM, failed])
-    assert reader.texts("#parting p")[0] == "A run has no output." and reader.count("#parting table") == 0
+    assert reader.texts("#parting p")[0] == "A run has no output." and reader.count(".differences") == 0
 
 
 def test_a_prefix_lists_its_continuations_with_totals_and_fates(opened: Open) -> None:
@@ -257,11 +259,11 @@ def test_other_keys_and_buttons(opened: Open) -> None:
     reader = opened([BEAM])
     press = reader.page.keyboard.press
     press("n")
-    reader.wait_until("location.hash === '#sentence=2' && viewer.id === 2")
+    reader.wait_until(f"location.hash === '#sentence=2' && viewer.id === 2 && {SHOWN}")
     press("p")
-    reader.wait_until("viewer.id === 1")
+    reader.wait_until(f"viewer.id === 1 && {SHOWN}")
     reader.page.click("#next")
-    reader.wait_until("viewer.id === 2")
+    reader.wait_until(f"viewer.id === 2 && {SHOWN}")
     press("d")
     assert reader.page.input_value("#dropped") == "path"
     scale = "d3.zoomTransform(document.getElementById('run1')).k"
@@ -332,12 +334,13 @@ def test_the_search_can_be_seen_as_it_was(opened: Open) -> None:
 def test_the_table_sorts_and_leads_to_sentences(opened: Open) -> None:
     reader = opened([BEAM], "#sentence=3")
     assert reader.ask("viewer.id") == 3 and reader.page.input_value("#number") == "3"
+    reader.page.click("#sentences summary")
     reader.page.click("#sentences th:has-text('score') button")
     scores = [number(text) for text in reader.texts("#sentences tbody td:nth-child(5)")]
     expected = sorted((trace.hypotheses[0].rank_score for trace in BEAM.sentences), reverse=True)
     assert scores == pytest.approx(expected, abs=1e-3)
     reader.page.click("#sentences a:has-text('2')")
-    reader.wait_until("viewer.id === 2")
+    reader.wait_until(f"viewer.id === 2 && {SHOWN}")
     assert reader.page.locator("tr[aria-current]").get_attribute("data-sentence") == "2"
     reader.page.fill("#number", "9")
     reader.page.press("#number", "Enter")
@@ -364,9 +367,9 @@ def test_two_runs_part_where_their_outputs_differ(opened: Open) -> None:
     ]
     assert all(left < line < right for left, line, right in zip(before, lines, nodes, strict=True))
     scores = [run.by_id[id].hypotheses[0].score for run in runs]
-    total = [number(text) for text in reader.texts("#parting tbody tr:last-child td")]
+    total = [number(text) for text in reader.texts(".differences tbody tr:last-child td")]
     assert total == pytest.approx([*scores, scores[1] - scores[0]], abs=1e-3)
-    columns = [reader.texts(f"#parting tbody td:nth-child({column})") for column in (2, 3, 4)]
+    columns = [reader.texts(f".differences tbody td:nth-child({column})") for column in (2, 3, 4)]
     for column in columns:
         *parts, whole = map(number, column)
         assert sum(parts) == pytest.approx(whole, abs=2e-3)
@@ -532,8 +535,212 @@ def test_a_failed_search_and_an_empty_output_are_shown(opened: Open) -> None:
     reader = opened([run])
     assert reader.texts(".error") == ["The search failed: no path is left"]
     reader.page.keyboard.press("n")
-    reader.wait_until("viewer.id === 2")
+    reader.wait_until(f"viewer.id === 2 && {SHOWN}")
     assert drawn(reader) == []
     empty = traced("greedy", {"nmt": Model(1, -20)}, sources=[[3]], nbest=1)
     assert empty.sentences[0].hypotheses[0].tokens == ()
     assert opened([empty]).texts(".hypotheses bdi") == ["(empty output)"]
+
+
+def place_of(reader: Reader, selector: str) -> dict[str, float]:
+    """The rectangle of the first such element, in pixels from the beginning of the page."""
+    found: dict[str, float] = reader.ask(
+        f"(box => ({{left: box.left, right: box.right, top: box.top + scrollY, bottom: box.bottom + scrollY}}))"
+        f"(document.querySelector({selector!r}).getBoundingClientRect())"
+    )
+    return found
+
+
+@pytest.fixture
+def phone(reader: Reader) -> Iterator[None]:
+    """A window of 400 by 800 pixels."""
+    reader.page.set_viewport_size({"width": 400, "height": 800})
+    yield
+    reader.page.set_viewport_size({"width": SIZE["width"], "height": SIZE["height"]})
+
+
+MANY = replace(BEAM, sentences=[replace(trace, id=id) for id in range(1, 51) for trace in BEAM.sentences[:1]])
+
+
+def test_the_graph_comes_first_and_the_sentences_are_folded(opened: Open) -> None:
+    reader = opened([MANY], "#sentence=7")
+    assert place_of(reader, "#run1")["top"] < 200
+    row = reader.page.locator("tr[aria-current=true]")
+    assert reader.texts("#sentences summary") == ["50 sentences"] and not row.is_visible()
+    reader.page.click("#sentences summary")
+    assert row.is_visible() and row.get_attribute("data-sentence") == "7"
+
+
+def test_the_ledger_has_the_whole_width(opened: Open) -> None:
+    reader = opened(NAMES["lattice"])
+    titles = reader.texts(".ledger thead th")
+    assert titles[-2:] == ["alone", "place"]
+    page, table = place_of(reader, "main"), place_of(reader, ".ledger")
+    assert (table["left"], table["right"]) == (page["left"], page["right"])
+    reader = opened(NAMES["two"])
+    graphs, ledgers = ([place_of(reader, f"{each}:nth-child({run}) {what}") for run in (1, 2)] for each, what in (
+        ("article", ".frame"), ("article", ".ledger")))  # fmt: skip
+    assert graphs[0]["top"] == graphs[1]["top"] and graphs[0]["right"] < graphs[1]["left"], "side by side"
+    assert max(graph["bottom"] for graph in graphs) < ledgers[0]["top"] < ledgers[0]["bottom"] < ledgers[1]["top"]
+    assert all((table["left"], table["right"]) == (page["left"], page["right"]) for table in ledgers)
+
+
+@pytest.mark.usefixtures("phone")
+@pytest.mark.parametrize("name", NAMES)
+def test_on_a_phone_the_ledger_scrolls_inside_its_box(opened: Open, name: str) -> None:
+    reader = opened(NAMES[name])
+    assert reader.ask("document.documentElement.scrollWidth") == 400
+    box = "document.querySelector('.ledger').parentElement"
+    assert reader.ask(f"{box}.scrollWidth > {box}.clientWidth")
+    assert reader.ask(f"({box}.scrollLeft = 10000, {box}.scrollLeft > 0)")
+    assert place_of(reader, ".ledger tr :last-child")["right"] <= 400
+
+
+def test_the_slider_is_full_at_all(opened: Open) -> None:
+    from matplotlib.image import imread
+
+    reader = opened([BEAM])
+    picture = imread(io.BytesIO(reader.page.locator("#until").screenshot()), format="png")  # [height, width, rgb]
+    blue = np.flatnonzero((picture[..., 2] - picture[..., 0] > 0.3).any(axis=0))
+    assert blue[0] <= 2 and blue[-1] >= picture.shape[1] - 3
+
+
+@pytest.mark.parametrize("table", ["folded", "open"])
+def test_few_stops_of_the_tab_key_lead_to_the_graph_and_to_the_end(opened: Open, table: str) -> None:
+    reader = opened([MANY])
+    reader.page.evaluate(f"document.getElementById('sentences').open = {'true' if table == 'open' else 'false'}")
+    name = "(x => x.id || x.closest('table, ol, div')?.className || x.tagName)(document.activeElement)"
+    stops = []
+    for _ in range(60):
+        reader.page.keyboard.press("Tab")
+        stops.append(reader.ask(name))
+        if stops[-1] == "BODY" or stops.count("theme") > 1:
+            break
+    assert stops.index("skip") <= 1 and stops.index("run1") <= 14 and len(stops) <= 20
+    assert stops.count("sortable") == (table == "open")
+    assert [stops.count(each) for each in ("hypotheses", "ledger", "continuations")] == [1, 1, 0]
+
+
+def test_the_first_button_leads_to_the_graph(opened: Open) -> None:
+    reader = opened([BEAM])
+    button = reader.page.locator("#skip")
+    button.focus()
+    assert reader.ask("getComputedStyle(document.activeElement).clipPath") == "none", "it can be seen now"
+    reader.page.keyboard.press("Enter")
+    assert reader.ask("document.activeElement.id") == "run1"
+
+
+@pytest.mark.parametrize("table", [".ledger", ".continuations", ".hypotheses"])
+def test_arrows_reach_all_of_a_table(opened: Open, table: str) -> None:
+    reader = opened([BEAM])
+    reader.page.click("#run1-0" if table == ".continuations" else "#run1-1")
+    reader.page.locator(".hypotheses button").first.click()
+    if table == ".continuations":
+        reader.page.click("#run1-0")
+    mark = f"[...document.querySelectorAll('{table} button')].forEach((x, i) => x.dataset.number = i)"
+    reader.ask(mark)
+    count = reader.count(f"{table} button")
+    reader.page.locator(f"{table} button[tabindex='0']").focus()
+    here, press = "+document.activeElement.dataset.number", reader.page.keyboard.press
+    press("Home")
+    seen = [reader.ask(here)]
+    for _ in range(count):
+        press("ArrowRight")
+        seen.append(reader.ask(here))
+    assert seen == [*range(count), count - 1] and reader.count(f"{table} button[tabindex='0']") == 1
+    rows = [reader.ask("[...document.activeElement.closest('tr, li').parentElement.children]"
+                       ".indexOf(document.activeElement.closest('tr, li'))")]  # fmt: skip
+    while rows[-1] > 0:
+        press("ArrowUp")
+        rows.append(reader.ask("[...document.activeElement.closest('tr, li').parentElement.children]"
+                               ".indexOf(document.activeElement.closest('tr, li'))"))  # fmt: skip
+    assert rows == list(range(rows[0], -1, -1)) and rows[0] > 0
+    press("End")
+    assert reader.ask(here) == count - 1
+
+
+def test_down_stays_in_the_column_of_the_runners_up(opened: Open) -> None:
+    reader = opened([BEAM])
+    cells = "[...document.activeElement.closest('tr').cells].indexOf(document.activeElement.closest('td'))"
+    reader.page.locator(".ledger button").first.focus()
+    reader.page.keyboard.press("ArrowRight")
+    column = reader.ask(cells)
+    reader.page.keyboard.press("ArrowDown")
+    assert reader.ask(cells) == column != 1
+    assert reader.ask("document.activeElement.closest('tr').rowIndex") == 2
+
+
+def test_the_keyboard_stays_in_the_table_where_a_token_was_chosen(opened: Open) -> None:
+    reader = opened([BEAM])
+    tree = tree_of(BEAM)
+    best = path(tree, best_place(tree))
+    reader.page.locator(".ledger button").first.focus()
+    reader.page.keyboard.press("Enter")
+    assert reader.ask("viewer.views[0].graph.selected") == best[1]
+    assert reader.ask("document.activeElement.closest('.ledger tr').dataset.place") == str(best[1])
+    reader.page.locator(".continuations button").first.focus()
+    reader.page.keyboard.press("Enter")
+    assert reader.ask("!!document.activeElement.closest('.continuations')")
+    reader.page.select_option("#dropped", "all")
+    reader.page.locator(".fate[data-fate=beam] input").focus()
+    reader.page.keyboard.press("Space")
+    assert reader.ask("document.activeElement.closest('label').dataset.fate") == "beam"
+    assert not reader.page.locator(".fate[data-fate=beam] input").is_checked()
+
+
+def test_the_search_error_is_among_the_facts_if_it_is_known(opened: Open) -> None:
+    assert "search error" not in opened([BEAM]).texts(".facts")[0]
+    diagnosed = replace(BEAM, diagnosed={1: SearchError(1.25, at_most=False), 2: SearchError(3.0, at_most=True)})
+    reader = opened([diagnosed])
+    assert reader.texts(".facts")[0].endswith(" · search error 1.250")
+    reader.page.keyboard.press("n")
+    reader.wait_until(f"viewer.id === 2 && {SHOWN}")
+    assert reader.texts(".facts")[0].endswith(" · search error ≤ 3.000")
+
+
+def test_the_last_sentence_that_was_asked_for_is_shown(opened: Open) -> None:
+    texts = ["one", "two", "three"]
+    run = replace(BEAM, sentences=[
+        replace(trace, text=text) for trace, text in zip(BEAM.sentences, texts, strict=True)])  # fmt: skip
+    reader = opened([run])
+    reader.page.evaluate(
+        "(at => { window.late = false; window.unpacked = async id => {"  # the second comes after the third
+        "  const found = await at(id);"
+        "  if (id === 2) await new Promise(done => setTimeout(done, 300));"
+        "  if (id === 2) setTimeout(() => window.late = true, 50);"
+        "  return found; } })(unpacked)"
+    )
+    for id in (2, 3):
+        reader.ask(f"(location.hash = '#sentence={id}', dispatchEvent(new HashChangeEvent('hashchange')))")
+    reader.wait_until(f"viewer.id === 3 && {SHOWN}")
+    reader.wait_until("late")
+    assert reader.texts("#source") == ["three"] and reader.count("article") == 1
+
+
+def test_a_browser_that_cannot_unpack_says_so_in_one_line(reader: Reader, tmp_path: Path) -> None:
+    file = tmp_path / "page.html"
+    file.write_text(page([BEAM]), encoding="utf-8")
+    browser = reader.page.context.browser
+    assert browser is not None
+    old = Reader(browser)
+    old.page.add_init_script("delete window.DecompressionStream")
+    old.open(file)
+    old.wait_until("!document.querySelector('[aria-busy]')")
+    assert old.texts("#runs") == ["This browser is too old to unpack the page. Open it with one of 2024 or later."]
+    old.page.click("#sentences summary")
+    assert old.page.locator("#sentences table").is_visible() and old.complaints == []
+    old.page.close()
+
+
+@pytest.mark.parametrize("damage", ["", "H4sI", "%%%", "eyJzZWFyY2hlcyI6W119"])
+def test_a_damaged_sentence_is_one_line_and_others_are_shown(reader: Reader, tmp_path: Path, damage: str) -> None:
+    file = tmp_path / "page.html"
+    whole = page([BEAM])
+    file.write_text(re.sub('(id="sentence-1">)[^<]*', rf"\g<1>{damage}", whole), encoding="utf-8")
+    reader.open(file)
+    reader.wait_until("!document.querySelector('[aria-busy]')")
+    said = "Sentence 1 cannot be read: this file is damaged. Write the page again with sgdec view."
+    assert reader.texts("#runs") == [said]
+    reader.page.keyboard.press("n")
+    reader.wait_until(f"viewer.id === 2 && {SHOWN}")
+    assert reader.count("g.node") > 0 and reader.complaints == []

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from sgdec.view.runs import TracedRun
-from sgdec.view.sentences import Cell, headings, search_errors, table
+from sgdec.view.runs import SearchError, TracedRun
+from sgdec.view.sentences import Cell, search_errors, table
 from tests.helpers.traced_runs import traced
 
 RUN = traced(sources=[[3, 4]])
@@ -44,6 +44,28 @@ def test_a_search_error_is_what_another_hypothesis_is_better_by(runs: list[Trace
     assert [cell.text for cell in errors(*runs)] == expected
 
 
+@pytest.mark.parametrize(
+    ("run", "diagnosed", "expected"),
+    [
+        (with_score(-3.0), SearchError(2.0, at_most=False), "2.000"),
+        (with_score(-3.0), SearchError(0.0, at_most=False), "0.000"),
+        (with_score(-3.0), SearchError(2.0, at_most=True), "≤ 2.000"),
+        (with_score(-3.0, gap=0.5), SearchError(2.0, at_most=True), "≤ 0.500"),
+        (with_score(-3.0, proven=True), SearchError(2.0, at_most=True), "0.000"),
+    ],
+)
+def test_a_diagnosis_tells_what_a_trace_does_not(run: TracedRun, diagnosed: SearchError, expected: str) -> None:
+    (trace,) = run.sentences
+    assert [cell.text for cell in errors(replace(run, diagnosed={trace.id: diagnosed}))] == [expected]
+    assert [cell.text for cell in errors(replace(run, diagnosed={9: diagnosed}))] == [errors(run)[0].text]
+
+
+def test_the_better_of_two_witnesses_counts() -> None:
+    run = replace(with_score(-3.0), diagnosed={1: SearchError(0.5, at_most=False)})
+    assert [cell.text for cell in errors(run, with_score(-1.0))] == ["2.000", ""]
+    assert [cell.text for cell in errors(run, with_score(-2.75))] == ["0.500", ""]
+
+
 def test_scores_that_differ_by_rounding_are_equal() -> None:
     cells = errors(with_score(-1.0000001), with_score(-1.0, proven=True))
     assert [cell.value for cell in cells] == [0.0, 0.0]
@@ -76,18 +98,30 @@ def test_runs_of_other_spaces_witness_nothing(what: str) -> None:
 def test_each_sentence_is_a_row_with_a_cell_for_each_heading() -> None:
     one, other = traced(sources=[[3, 4], [5]]), traced("greedy", sources=[[3, 4]], nbest=1)
     for runs in ([one], [one, other]):
-        rows = table(runs)
-        assert [row.id for row in rows] == [1, 2]
-        assert all(len(row.cells) == len(headings(runs)) - 1 for row in rows)
-    missing = rows[1].cells
-    assert missing[2].text == "not in this trace" and [cell.text for cell in missing[4::2]] == [""] * 5
+        found = table(runs)
+        assert [row.id for row in found.rows] == [1, 2]
+        assert all(len(row.cells) == len(found.headings) - 1 for row in found.rows)
+    missing = dict(zip([title for title, _ in found.headings[1:]], found.rows[1].cells, strict=True))
+    assert missing.pop("output 2").text == "not in this trace"
+    assert {title: cell.text for title, cell in missing.items() if title.endswith("2") and cell.text} == {}
+
+
+def test_nothing_known_of_search_errors_is_no_column() -> None:
+    def titles(*runs: TracedRun) -> list[str]:
+        return [title for title, _ in table(runs).headings if "error" in title]
+
+    assert titles(with_score(-3.0)) == titles(with_score(None)) == []
+    assert titles(with_score(-3.0, gap=0.5)) == ["search error"]
+    assert titles(with_score(-3.0), with_score(-1.0)) == ["search error 1"]
+    (row,) = table([with_score(-3.0)]).rows
+    assert row.cells[3].value == -3.0 and row.cells[4].value == RUN.sentences[0].counted
 
 
 def test_the_numbers_are_those_of_the_trace() -> None:
-    (row,) = table([RUN])
+    (row,) = table([RUN]).rows
     (trace,) = RUN.sentences
     best = trace.hypotheses[0]
-    length, score, _, expansions, seconds = row.cells[2:]
+    length, score, expansions, seconds = row.cells[2:]
     assert [length.value, score.value, expansions.value] == [len(best.tokens), best.rank_score, trace.counted]
     assert seconds.value == trace.seconds
     assert row.cells[1].text == " ".join(f"▁w{token}" for token in best.tokens)
@@ -97,5 +131,5 @@ def test_an_empty_output_and_a_failure_have_words() -> None:
     (trace,) = RUN.sentences
     empty = replace(trace, hypotheses=(replace(trace.hypotheses[0], tokens=(), text=""),))
     failed = replace(trace, hypotheses=(), error="no path")
-    texts = [table([replace(RUN, sentences=[each])])[0].cells[1].text for each in (empty, failed)]
+    texts = [table([replace(RUN, sentences=[each])]).rows[0].cells[1].text for each in (empty, failed)]
     assert texts == ["(empty output)", "no path"]

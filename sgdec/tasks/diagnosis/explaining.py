@@ -14,12 +14,10 @@ ORIGINS = {PROOF: "found by exact search", REFERENCE: "the reference", EMPTY: "t
 """The origins of hypotheses in words; all others are files, or name a search (`Stopping.origin`)."""
 
 
-def severity(sentence: JudgedSentence) -> float:
-    """The larger of the two differences in rank score, for sorting; infinite if the reference is forbidden, or there
-    is no output."""
-    if sentence.failed or sentence.model.forbidden is not None:
-        return math.inf
-    return max(sentence.search.by, sentence.model.by or 0.0)
+def severity(sentence: JudgedSentence) -> tuple[bool, bool, float]:
+    """The severity of a sentence, for sorting: whether there is no output, whether the reference is lost, and the
+    larger of the two differences in rank score."""
+    return sentence.failed, sentence.lost, max(sentence.search.by, sentence.model.by or 0.0)
 
 
 def explain(sentence: JudgedSentence, piece: Callable[[int], str], weights: dict[str, float | None]) -> Iterator[str]:
@@ -84,5 +82,5 @@ def _amount(by: float) -> str:
 
 def worst(sentences: Sequence[JudgedSentence], count: int) -> list[JudgedSentence]:
     """At most ``count`` sentences with errors, the largest first."""
-    wrong = [each for each in sentences if severity(each) > 0 and each.verdict not in ("neither", "unknown")]
+    wrong = [each for each in sentences if any(severity(each)) and each.verdict not in ("neither", "unknown")]
     return sorted(wrong, key=severity, reverse=True)[:count]

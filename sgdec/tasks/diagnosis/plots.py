@@ -98,7 +98,7 @@ def _curve(curve: Sequence[Point]) -> Plot:
 
     ends = ", ".join(f"BLEU {each.bleu:.1f} with beam {each.size}" for each in (curve[0], curve[-1]))
     return Plot.drawn(
-        draw, "Beam curve", f"BLEU, length ratio and search errors by size of the beam: {ends}.", width=9
+        draw, "Beam curve", f"BLEU, length ratio and search errors by size of the beam: {ends}.", width=7.2, height=3
     )
 
 
@@ -119,4 +119,4 @@ def _reliability(drawn: Mapping[str, Reliability]) -> Plot:
 
     errors = ", ".join(f"{name} {each.error:.3f}" for name, each in drawn.items())
     what = f"Share of right tokens by probability of the best token; on the diagonal both are equal. ECE: {errors}."
-    return Plot.drawn(draw, "Reliability", what, width=3 * columns + 0.5, height=3.2 * rows)
+    return Plot.drawn(draw, "Reliability", what, width=2.3 * columns + 0.3, height=2.6 * rows)

@@ -9,6 +9,7 @@ from typing import Any
 
 from sgdec.errors import counted
 from sgdec.library import LoadedRun
+from sgdec.signature import exact
 from sgdec.tasks.diagnosis.proving import ProofBudget
 from sgdec.tasks.diagnosis.stopping import Stopping, options_of
 
@@ -68,7 +69,7 @@ def _plugin(plugin: Any) -> str:
 
 
 def _weight(weight: float | None) -> str:
-    return "no weight" if weight is None else f"weight {weight:g}"
+    return "no weight" if weight is None else f"weight {exact(weight)}"
 
 
 def _proof(budget: ProofBudget) -> str:
@@ -81,7 +82,7 @@ def _proof(budget: ProofBudget) -> str:
 
 def _said(value: Any) -> str:
     """As on a command line."""
-    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
+    return str(value).lower() if isinstance(value, bool) else exact(value) if isinstance(value, float) else str(value)
 
 
 def _plain(value: Any) -> Any:

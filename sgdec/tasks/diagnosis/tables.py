@@ -82,8 +82,8 @@ def _deciders(summary: DiagnosisSummary) -> TextTable:
         "at weight",
     ]
     notes = [
-        "A predictor decides if it adds most to the difference. It can turn a model error if with another weight of",
-        "it alone (the median is shown) the reference ranks as high as the output.",
+        "A predictor decides if it adds most to the difference.",
+        "It can turn a model error if with another weight of it alone (the median is shown) both rank equally.",
     ]
     return TextTable("Which predictor decides", head, rows, notes)
 

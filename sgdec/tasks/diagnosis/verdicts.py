@@ -161,6 +161,11 @@ class JudgedSentence:
         return self.limit is not None and self.reference_length is not None and self.reference_length > self.limit
 
     @property
+    def lost(self) -> bool:
+        """Whether no search and no weight can find the reference: a predictor forbids it, or it is `too_long`."""
+        return self.model.forbidden is not None or self.too_long
+
+    @property
     def verdict(self) -> str:
         """In a few words.
 
