@@ -79,7 +79,8 @@ def command(
 
     \b
     sgdec shortlist train.en train.de --model run/best --output run/shortlist
-    sgdec decode --predictors shortlist --shortlist.model run/best --shortlist.path run/shortlist test.en
+    sgdec decode --predictors shortlist --shortlist.model run/best \\
+        --shortlist.path run/shortlist test.en
 
     Line N of SRC belongs to line N of TGT; text, may be gzipped. The translations are those of IBM Model 1. Pairs
     with an empty side are skipped.

@@ -45,7 +45,7 @@ def estimate_lexicon(
     iterations: int = 5,
     report: Callable[[str], None] = lambda message: None,
 ) -> Lexicon:
-    """The table after so many iterations from a uniform start. Pairs with an empty side count for nothing.
+    """The table after some iterations from a uniform start. Pairs with an empty side count for nothing.
 
     ``vocab_size``: that of the targets. ``report`` receives a message at each stage.
 
@@ -78,15 +78,15 @@ def estimate_lexicon(
 
 
 def shortlist_of(lexicon: Lexicon, source_vocab_size: int, *, k: int, frequent: int) -> Shortlist:
-    """The k most probable translations of each source token, and so many of the most frequent tokens of the text."""
+    """The k most probable translations of each source token, and the most frequent tokens of the text."""
     kept = lexicon.sources != NULL
     sources, targets = lexicon.sources[kept], lexicon.targets[kept]
     sizes = np.bincount(sources, minlength=source_vocab_size)
     rank = np.arange(len(sources)) - np.repeat(sizes.cumsum() - sizes, sizes)
     starts = np.concatenate([[0], np.minimum(sizes, k).cumsum()])
     order = np.argsort(-lexicon.counts, kind="stable")[: min(frequent, np.count_nonzero(lexicon.counts))]
-    parts = (torch.from_numpy(part.astype(np.int64)) for part in (starts, targets[rank < k], order))
-    return Shortlist(*parts, vocab_size=len(lexicon.counts))
+    parts = [torch.from_numpy(part.astype(np.int64)) for part in (starts, targets[rank < k], order)]
+    return Shortlist(parts[0], parts[1], parts[2], len(lexicon.counts))
 
 
 class _Side:

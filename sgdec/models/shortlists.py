@@ -43,7 +43,8 @@ class Shortlist:
     def translations(self, source: Sequence[int]) -> Tensor:
         """The translations of these source tokens, ascending, each once."""
         found = [self.tokens[self.starts[token] : self.starts[token + 1]] for token in set(source)]
-        return torch.cat([self.tokens[:0], *found]).unique()
+        translations: Tensor = torch.cat([self.tokens[:0], *found]).unique()
+        return translations
 
 
 class ShortlistProjection:

@@ -208,6 +208,7 @@ CASES: dict[tuple[tuple[str, ...], str], tuple[str, str]] = {
     (("cluster",), "output"): (
         "cluster --model model --input text --output clusters --centroids 1", "clusters/clusters.json",
     ),
+    (("shortlist",), "output"): ("shortlist text text --model model --output short", "short/shortlist.json"),
     (("average",), "output"): ("average model model2 --output averaged", "averaged/config.json"),
     (("export",), "output"): ("export model3 --to hf --output hf", "hf/config.json"),
     (("quantize",), "output"): ("quantize model --calibrate text text --output small", "small/config.json"),

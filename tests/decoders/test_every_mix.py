@@ -198,7 +198,7 @@ def test_exact_decoders_find_the_true_nbest_in_any_mix(
 
 
 def test_every_symbolic_predictor_takes_part() -> None:
-    neural = {"nmt", "hf", "clusternmt", "rnnlm", "nplm"}
+    neural = {"nmt", "hf", "clusternmt", "shortlist", "rnnlm", "nplm"}
     other_names = {"kenlm", "srilm"}
     wrappers = {"altsrc", "fsttok", "idxmap", "rank", "skipvocab", "word2char"}  # in tests of their own
     names = {entry.name for entry in HOST.names("predictor")}

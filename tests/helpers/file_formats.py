@@ -218,6 +218,22 @@ def clusters(folder: Path) -> Mapping[str, object]:
     return {"clusternmt.model": model, "clusternmt.clusters": folder / "clusters"}
 
 
+def shortlist(folder: Path) -> Mapping[str, object]:
+    import torch
+
+    from sgdec.checkpoints.layout import load_vocabularies
+    from sgdec.checkpoints.shortlists import save_shortlist
+    from sgdec.models.shortlists import Shortlist
+
+    model = write_checkpoint(folder / "model")
+    vocabularies = load_vocabularies(model)
+    assert vocabularies.source is not None
+    starts = torch.arange(vocabularies.source.size + 1) * 2
+    made = Shortlist(starts, torch.arange(int(starts[-1])) % V, torch.tensor([3, 4]), V)
+    save_shortlist(folder / "shortlist", made, vocabularies, about={})
+    return {"shortlist.model": model, "shortlist.path": folder / "shortlist", "shortlist.frequent": 2}
+
+
 LENGTH = "0.1,0.2,0,0,0,0,0.3,0,0,0,1.5,0.2"
 MOSES = "".join(f"{n} ||| 3 4 ||| lm= -3.5 ||| -2.5\n{n} ||| 5 ||| lm= -1 ||| -3\n" for n in range(len(SENTENCES)))
 OURS = MOSES.replace("1 |||", "2 |||").replace("0 |||", "1 |||")
@@ -232,6 +248,7 @@ CASES: list[Case] = [
     *texts("bow", "3 4\n5 4 4\n", vocabulary="none"),
     *texts("bow", "a b\nc\n", "bow-text", stem="text", vocabulary="needs"),
     Case("clusternmt", "folder", clusters, vocabulary="brings"),
+    Case("shortlist", "folder", shortlist, vocabulary="brings"),
     Case("canonical", "vocabulary", lambda folder: {}, vocabulary="needs"),
     *texts("extlength", "1:-0.5 3:-1\n2\n"),
     *texts("forced", "3 4\n5 4 4\n", vocabulary="none"),

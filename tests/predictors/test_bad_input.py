@@ -49,7 +49,7 @@ READS_NOTHING = {
     "canonical", "maskvocab", "maxlength", "minlength", "norepeat", "rank", "repetition", "skipvocab", "temperature",
     "unkc", "wc",
 }  # fmt: skip
-READS_CHECKPOINTS = {"clusternmt", "hf", "nmt", "nplm", "rnnlm"}
+READS_CHECKPOINTS = {"clusternmt", "hf", "nmt", "nplm", "rnnlm", "shortlist"}
 READS_TEXT = {"grammar", "phrases", "regex", "wordlist"}
 """They need a vocabulary, so their other errors are in their own tests."""
 READS_LATER = {"altsrc", "bow", "forced"}

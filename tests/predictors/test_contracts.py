@@ -186,6 +186,30 @@ class TestClusterNmt(TestNmt):
         cls.options = {"model": checkpoint, "clusters": str(folder)}
 
 
+@pytest.mark.slow
+class TestShortlist(TestNmt):
+    plugin = "shortlist"
+
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def _prepare_shortlist(cls, _prepare: None, tmp_path_factory: pytest.TempPathFactory) -> None:
+        """Two or three translations of each source token."""
+        import torch
+
+        from sgdec.checkpoints.layout import load_vocabularies
+        from sgdec.checkpoints.shortlists import save_shortlist
+        from sgdec.models.shortlists import Shortlist
+
+        checkpoint, folder = cls.options["model"], tmp_path_factory.mktemp("shortlist")
+        vocabularies, size = load_vocabularies(checkpoint), cls.vocab_size
+        assert vocabularies.source is not None
+        rows = [[(5 * token + n) % size for n in range(2 + token % 2)] for token in range(vocabularies.source.size)]
+        starts = torch.tensor([0, *map(len, rows)]).cumsum(0)
+        tokens = torch.tensor([token for row in rows for token in row])
+        save_shortlist(folder, Shortlist(starts, tokens, torch.tensor([4, 5]), size), vocabularies, about={})
+        cls.options = {"model": checkpoint, "path": str(folder), "frequent": 2}
+
+
 @pytest.mark.parametrize("name", [entry.name for entry in HOST.names("predictor")])
 def test_every_registered_predictor_has_a_contract(name: str) -> None:
     for path in Path(__file__).parent.glob("test_*.py"):

@@ -175,5 +175,5 @@ FORBIDDING = {"maxlength", "minlength", "norepeat", "phrases", "grammar", "canon
 def test_no_bundled_predictor_claims_a_highest_score_that_is_not_tried_here() -> None:
     """Wrappers, and those of others' files, are in `tests.predictors.test_max_score`; the rest score 0 or forbid."""
     claims = {cls.__module__.rpartition(".")[2] for cls in all_predictors() if cls.max_score < math.inf}
-    neural = {"nmt", "hf", "clusternmt", "rnnlm", "nplm"}
+    neural = {"nmt", "hf", "clusternmt", "shortlist", "rnnlm", "nplm"}
     assert claims == {*neural, "length", "unkc", "wc", "bow", "forced", *FORBIDDING}
