@@ -51,6 +51,11 @@ class ClusterNmtPredictor(NmtPredictor):
         from sgdec.models.active import output_layer
         from sgdec.models.clusters import ClusterProjection
 
+        if context is not None and context.precision == "int8":
+            raise UsageError(
+                "clusternmt: 8-bit models project onto their whole vocabulary. Give the model that this one was made of, "
+                "without --precision int8, or the predictor nmt."
+            )
         found = load_clusters(clusters, model=model)
         if k > found.k:
             raise UsageError(f"--clusternmt.k {k}: {clusters} was built with the {found.k} likeliest tokens at most.")

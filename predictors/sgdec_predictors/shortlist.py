@@ -50,6 +50,11 @@ class ShortlistPredictor(NmtPredictor):
         from sgdec.models.active import output_layer
         from sgdec.models.shortlists import ShortlistProjection
 
+        if context is not None and context.precision == "int8":
+            raise UsageError(
+                "shortlist: 8-bit models project onto their whole vocabulary. Give the model that this one was made of, "
+                "without --precision int8, or the predictor nmt."
+            )
         super().__init__(model, context)
         found = load_shortlist(path, self.vocabularies)
         if k > found.k:

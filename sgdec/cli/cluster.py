@@ -87,7 +87,9 @@ def command(
     import torch
 
     from sgdec.checkpoints.clusters import checksum, require_room, save_clusters
+    from sgdec.checkpoints.layout import find_checkpoint, read_config
     from sgdec.checkpoints.loading import load_model
+    from sgdec.checkpoints.quantised import SECTION
     from sgdec.device import require_device
     from sgdec.estimation.clusters import build_clusters, contexts, miss_rates
     from sgdec.estimation.kmeans import require_faiss
@@ -97,6 +99,8 @@ def command(
     require_room(output)
     if threads is not None:
         torch.set_num_threads(threads)
+    if SECTION in read_config(find_checkpoint(model)):
+        raise UsageError(f"--model {model}: clusters are for models in full precision. Give the one it was made of.")
     module, vocabularies = load_model(model, device=device)
     assert vocabularies.target is not None
     size = vocabularies.target.size

@@ -13,7 +13,9 @@ from safetensors.torch import load_file, save_file
 from sgdec_predictors.clusternmt import ClusterNmtPredictor
 
 from sgdec.checkpoints.clusters import DESCRIPTION, TENSORS, load_clusters, save_clusters
+from sgdec.checkpoints.quantised import SECTION
 from sgdec.cli.cluster import command, own_outputs
+from sgdec.cli.main import main
 from sgdec.context import EOS
 from sgdec.errors import SgdecError, UsageError
 from sgdec.estimation.clusters import POINTS_PER_CENTROID, build_clusters, collect, contexts, miss_rates
@@ -271,3 +273,14 @@ def test_more_likely_tokens_than_there_are_is_a_wrong_call(model: str, tmp_path:
     arguments = ["--model", model, "--input", "x", "--output", str(tmp_path), "--k", "17"]
     with pytest.raises(UsageError, match="--k 17: the target vocabulary has only 16 tokens"):
         command.main(arguments, standalone_mode=False)
+
+
+def test_an_8_bit_model_is_refused_with_a_way_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = write_checkpoint(tmp_path / "model", source=LETTERS, target=LETTERS)
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps({**config, SECTION: {}}))
+    (tmp_path / "in").write_text("a b\n")
+    asked = ["--model", str(model), "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")]
+    assert main(["cluster", *asked]) == 2
+    said = capsys.readouterr().err
+    assert "clusters are for models in full precision. Give the one it was made of." in said

@@ -157,6 +157,24 @@ def test_beam_search_over_it_finds_what_it_finds_over_nmt(model: str, everything
     assert found[0] == found[1]
 
 
+def test_in_bf16_a_decode_is_near_that_of_fp32(model: str, folder: str) -> None:
+    """The 16-bit inference of the paper, section 3.1."""
+    found = []
+    for precision in ("fp32", "bf16"):
+        predictor = ClusterNmtPredictor(model, folder, context=Context(precision=precision))
+        constellation = Constellation.of({"clusternmt": predictor}, vocab_size=V)
+        outcomes = list(Scheduler(constellation, BeamDecoder(size=3, stop="full"), nbest=3).run(SOURCES))
+        found.append([{h.tokens: h.score for h in outcome.result.hypotheses} for outcome in outcomes])
+    both = [(one[tokens], other[tokens]) for one, other in zip(*found, strict=True) for tokens in one.keys() & other]
+    assert len(both) > 2 * len(SOURCES) and any(one != other for one, other in both)
+    assert [other for _, other in both] == pytest.approx([one for one, _ in both], abs=0.15)
+
+
+def test_an_8_bit_model_is_refused_with_a_way_out(model: str, folder: str) -> None:
+    with pytest.raises(UsageError, match=r"clusternmt: 8-bit models .*\. Give the model that this one was made of"):
+        ClusterNmtPredictor(model, folder, context=Context(precision="int8"))
+
+
 def test_sentences_decode_together_as_they_decode_alone(model: str, folder: str) -> None:
     found = []
     for batch_size in (1, 64):

@@ -102,6 +102,11 @@ def test_more_than_is_recorded_is_refused(model: str, folder: str) -> None:
         ShortlistPredictor(model, folder)
 
 
+def test_an_8_bit_model_is_refused_with_a_way_out(model: str, folder: str) -> None:
+    with pytest.raises(UsageError, match=r"shortlist: 8-bit models .*\. Give the model that this one was made of"):
+        ShortlistPredictor(model, folder, context=Context(precision="int8"))
+
+
 def test_a_shortlist_of_other_vocabularies_is_refused(folder: str, tmp_path: Path) -> None:
     for sides, which in ((("abcdefghijkm", LETTERS), "source"), ((LETTERS, "abcdefghijkm"), "target")):
         other = write_checkpoint(tmp_path / which, source=sides[0], target=sides[1])
