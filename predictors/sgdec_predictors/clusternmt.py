@@ -53,7 +53,7 @@ class ClusterNmtPredictor(NmtPredictor):
 
         if context is not None and context.precision == "int8":
             raise UsageError(
-                "clusternmt: 8-bit models project onto their whole vocabulary. Give the model that this one was made of, "
+                "clusternmt: 8-bit models project onto the whole vocabulary. Give the model that this one was made of, "
                 "without --precision int8, or the predictor nmt."
             )
         found = load_clusters(clusters, model=model)
