@@ -186,10 +186,10 @@ def command(
     --objective expected-reward, on other text, or at other rates.
 
     With --parallel, torchrun starts one process per device (the last example). In mode data each process computes
-    the gradient of a share of every batch; --batch-tokens is the sum over all processes. In modes model and hybrid
-    the layers are distributed over the devices. Checkpoints do not depend on the mode: a run can be resumed with
-    another number of processes, or in another mode. If a process dies, the run ends; with --max-restarts N torchrun
-    resumes it from its last checkpoint.
+    the gradient of a share of every batch; --batch-tokens or --batch-pairs is the sum over all processes. In modes
+    model and hybrid the layers are distributed over the devices. Checkpoints do not depend on the mode: a run can be
+    resumed with another number of processes, or in another mode. If a process dies, the run ends; with --max-restarts
+    N torchrun resumes it from its last checkpoint.
 
     Training lines are skipped and counted if they are empty, too long (--max-line), of very different lengths
     (--max-ratio) or not UTF-8. A step is one update, over --accumulate batches.
