@@ -10,6 +10,7 @@ import click
 from click.core import ParameterSource
 
 from sgdec.cli.paths import Read, Written
+from sgdec.cli.recipes import RecipeName
 from sgdec.cli.running import DottedCommand
 from sgdec.cli.sections import Row, SectionedOption, of_setting, option
 from sgdec.errors import SgdecError, counted
@@ -142,6 +143,13 @@ def repeat_flags(args: Sequence[str]) -> list[str]:
     help="A named set of the model's options, such as gnmt8; single options override it.",
 )
 @option(
+    "--recipe",
+    section=MODEL,
+    type=RecipeName(),
+    metavar="NAME",
+    help="The architecture and schedule of a paper ('sgdec recipes'); options that are given override it.",
+)
+@option(
     "--plugin-file",
     "plugin_files",
     section=MODEL,
@@ -162,6 +170,7 @@ def command(
     output: str,
     model: str,
     preset: str | None,
+    recipe: str | None,
     plugin_files: tuple[str, ...],
     resume: bool,
     quiet: bool,
@@ -198,7 +207,9 @@ def command(
     files = {"train": train_files, "valid": valid_files, "tokenizer": tokenizer, "output": output}
     said = {name: value for name, value in settings.items() if not _is_default(ctx, name)}
     kind = None if _is_default(ctx, "model") else model
-    config = make_config({**files, **said}, ctx.meta["dotted"], model=kind, preset=preset, resume=resume, host=host)
+    config = make_config(
+        {**files, **said}, ctx.meta["dotted"], model=kind, preset=preset, recipe=recipe, resume=resume, host=host
+    )
     from sgdec.training.parallel.launch import is_first
     from sgdec.training.preparing import train
 
