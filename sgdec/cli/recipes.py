@@ -19,7 +19,7 @@ ELSEWHERE = (
     "seed", "device", "parallel", "compile", "threads", "shard_tokens", "save_every", "keep", "bleu",
     "token_weights", "start", "start_decoder", "embeddings_source", "embeddings_target", "embeddings_output",
 )  # fmt: skip
-"""Settings of the machine and of what is stored, and files: no recipe could have a value for them."""
+"""Settings of the machine and of what is stored, and files: recipes have no values for them."""
 
 
 WIDTH = 100

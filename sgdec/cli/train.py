@@ -185,6 +185,9 @@ def command(
     # a language model, for --predictors rnnlm
     sgdec train --model rnnlm --train train.de --valid val.de \\
         --tokenizer tok.spm --output lm --label-smoothing 0
+    # the settings of a paper, but a smaller model
+    sgdec train --recipe gnmt --gnmt.width 256 --train train.en train.de \\
+        --valid val.en val.de --tokenizer tok.spm --output run
     # in four processes
     torchrun --standalone --nproc-per-node 4 -m sgdec.cli train \\
         --parallel data ...

@@ -194,7 +194,7 @@ class TrainConfig:
     beta1: Annotated[float, OPTIMISER, Field(ge=0, lt=1, description="Adam's decay of gradients")] = 0.9
     beta2: Annotated[float, OPTIMISER, Field(gt=0, lt=1, description="Adam's decay of squared gradients")] = 0.999
     adam_epsilon: Annotated[
-        float, OPTIMISER, Field(ge=1e-30, lt=1, description="Adam's epsilon, added to the root of their average")
+        float, OPTIMISER, Field(ge=1e-30, lt=1, description="Adam's epsilon, added to the root in the denominator")
     ] = 1e-8
     warmup: Annotated[int, OPTIMISER, Field(ge=0, description="steps over which the learning rate rises from 0")] = 0
     cooldown: Annotated[

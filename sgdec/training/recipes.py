@@ -2,8 +2,8 @@
 
 The papers: Wu et al. 2016 (GNMT), Junczys-Dowmunt et al. 2018 (Marian), Ono et al. 2019 (HybridNMT). Each `Value`
 says where it comes from: the paper itself, a source that the paper refers to, or sgdec, where both are silent. All
-values that are not listed here are defaults. `Recipe.besides` has what is no option of a training run, such as the
-size of the vocabulary, and the departures from the paper.
+values that are not listed here are defaults. `Recipe.besides` has the parts of an experiment that options of
+``sgdec train`` do not cover, such as the size of the vocabulary, and the departures from the paper.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Recipe:
     about: str
     values: tuple[Value, ...]
     besides: tuple[str, ...]
-    """What belongs to the experiment but to no option, with its command, and departures, with their reasons."""
+    """Parts of the experiment that the values do not cover, with their commands, and departures, with reasons."""
 
     @property
     def model(self) -> str:
@@ -112,6 +112,8 @@ GNMT = Recipe(
         Value("gnmt.dropout", 0.2, "paper", "section 8.3", "0.3 for English-German"),
         Value("gnmt.init", 0.04, "paper", "section 8.3"),
         Value("gnmt.constrained", True, "paper", "section 6", "all models are trained for quantised inference"),
+        Value("gnmt.anneal_updates", None, "ours", note="section 6: towards the end; here 80 % of the run"),
+        Value("objective", "ml", "paper", "section 5"),
         Value("batch_pairs", 128, "paper", "section 8.3", "of each replica"),
         Value("max_steps", 2_000_000, "paper", "section 8.3", "1.2 M, and 0.8 M at falling rates"),
         Value("lr", 0.0002, "paper", "section 8.3"),
@@ -128,8 +130,8 @@ GNMT = Recipe(
     ),
     (
         "One vocabulary of 32,000 wordpieces for both sides (section 8.4): sgdec tokenizer --vocab-size 32000.",
-        "Twelve replicas with asynchronous updates (section 8.3) are not built: such a run depends on timing and "
-        "cannot be repeated. --parallel data is the synchronous counterpart.",
+        "Twelve replicas with asynchronous updates (section 8.3) are not built: an asynchronous run depends on "
+        "timing and cannot be repeated. --parallel data is the synchronous counterpart.",
         "The refinement (section 5) is a second run: --objective expected-reward --start-from RUN, without --recipe.",
     ),
 )
@@ -182,8 +184,8 @@ MARIAN_SHALLOW = Recipe(
         *_OF_ALL_MARIAN,
         "The learning rate is that of all models in section 3.1.3; in the scripts this model has Marian's default, "
         "0.0001 throughout.",
-        "Asynchronous updates on eight GPUs (section 3.1.3) are not built: such a run depends on timing and cannot "
-        "be repeated. --parallel data is the synchronous counterpart.",
+        "Asynchronous updates on eight GPUs (section 3.1.3) are not built: an asynchronous run depends on timing and "
+        "cannot be repeated. --parallel data is the synchronous counterpart.",
     ),
 )
 

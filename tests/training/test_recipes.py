@@ -44,6 +44,7 @@ HYBRID = {
 PAPERS: dict[str, dict[str, dict[str, Any]]] = {
     "gnmt": {
         "section 3": {"model": "gnmt"},
+        "section 5": {"objective": "ml"},  # equation 7
         "section 6": {"constrained": True, "precision": "fp32"},
         "section 8": {"layers": 8, "width": 1024, "attention": None},  # None: as the width, 1024
         "section 8.3": {
