@@ -97,7 +97,7 @@ def find(name: str) -> Recipe:
 
 
 KINGMA, VASWANI, LUONG = "Kingma and Ba 2015", "Vaswani et al. 2017", "Luong et al. 2015"
-SCRIPTS = "the scripts of footnote 3"
+SCRIPTS = "scripts of footnote 3"
 """The examples of Marian for the experiments of section 3.1, by the authors of the paper."""
 
 GNMT = Recipe(
@@ -139,12 +139,12 @@ GNMT = Recipe(
 _OF_MARIAN = (
     Value("lr", 0.0003, "paper", "section 3.1.3"),
     Value("inverse_sqrt", 16_000, "paper", "section 3.1.3"),
-    Value("ema", 0.0001, "cited", SCRIPTS, "Marian's default; section 3.1.3 has the average without its rate"),
+    Value("ema", 0.0001, "cited", SCRIPTS, "Marian's default; none in section 3.1.3"),
     Value("max_line", 100, "cited", SCRIPTS),
     Value("patience", 5, "cited", SCRIPTS),
 )
 _DEEP = (
-    Value("workspace", 9500, "cited", SCRIPTS, "MiB of each of 8 GPUs, to match section 3.1.3"),
+    Value("workspace", 9500, "cited", SCRIPTS, "MiB of a GPU; section 3.1.3 fills its memory"),
     Value("validate_every", 5000, "cited", SCRIPTS),
 )
 _MARIAN = "Junczys-Dowmunt et al. 2018, Marian: Fast Neural Machine Translation in C++"
@@ -173,7 +173,7 @@ MARIAN_SHALLOW = Recipe(
         Value("shallow.tied", "all", "paper", "section 3.1.3"),
         Value("shallow.encoder", "gru", "cited", SCRIPTS, "Marian's default"),
         Value("epochs", 10.0, "cited", SCRIPTS),
-        Value("workspace", 3500, "cited", SCRIPTS, "MiB of each GPU, to match section 3.1.3"),
+        Value("workspace", 3500, "cited", SCRIPTS, "MiB of a GPU; section 3.1.3 fills its memory"),
         *_OF_MARIAN,
         Value("validate_every", 10_000, "cited", SCRIPTS),
         Value("warmup", 0, "paper", "section 3.1.3", "only the Transformer has one"),
