@@ -40,6 +40,7 @@ SECTIONS = {
     "Train models": {
         "tokenizer": "Train a tokenizer: pieces, characters or words.",
         "train": "Train a translation model or a language model.",
+        "recipes": "List the settings of papers, for train --recipe.",
         "average": "Average the weights of checkpoints.",
         "quantize": "Write a model with 8-bit weights, for --precision int8.",
         "export": "Write a trained model for Hugging Face's transformers.",

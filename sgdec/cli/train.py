@@ -10,6 +10,7 @@ import click
 from click.core import ParameterSource
 
 from sgdec.cli.paths import Read, Written
+from sgdec.cli.recipes import RecipeName
 from sgdec.cli.running import DottedCommand
 from sgdec.cli.sections import Row, SectionedOption, of_setting, option
 from sgdec.errors import SgdecError, counted
@@ -142,6 +143,13 @@ def repeat_flags(args: Sequence[str]) -> list[str]:
     help="A named set of the model's options, such as gnmt8; single options override it.",
 )
 @option(
+    "--recipe",
+    section=MODEL,
+    type=RecipeName(),
+    metavar="NAME",
+    help="The architecture and schedule of a paper ('sgdec recipes'); options that are given override it.",
+)
+@option(
     "--plugin-file",
     "plugin_files",
     section=MODEL,
@@ -162,6 +170,7 @@ def command(
     output: str,
     model: str,
     preset: str | None,
+    recipe: str | None,
     plugin_files: tuple[str, ...],
     resume: bool,
     quiet: bool,
@@ -176,6 +185,9 @@ def command(
     # a language model, for --predictors rnnlm
     sgdec train --model rnnlm --train train.de --valid val.de \\
         --tokenizer tok.spm --output lm --label-smoothing 0
+    # the settings of a paper, but a smaller model
+    sgdec train --recipe gnmt --gnmt.width 256 --train train.en train.de \\
+        --valid val.en val.de --tokenizer tok.spm --output run
     # in four processes
     torchrun --standalone --nproc-per-node 4 -m sgdec.cli train \\
         --parallel data ...
@@ -186,10 +198,10 @@ def command(
     --objective expected-reward, on other text, or at other rates.
 
     With --parallel, torchrun starts one process per device (the last example). In mode data each process computes
-    the gradient of a share of every batch; --batch-tokens is the sum over all processes. In modes model and hybrid
-    the layers are distributed over the devices. Checkpoints do not depend on the mode: a run can be resumed with
-    another number of processes, or in another mode. If a process dies, the run ends; with --max-restarts N torchrun
-    resumes it from its last checkpoint.
+    the gradient of a share of every batch; --batch-tokens or --batch-pairs is the sum over all processes. In modes
+    model and hybrid the layers are distributed over the devices. Checkpoints do not depend on the mode: a run can be
+    resumed with another number of processes, or in another mode. If a process dies, the run ends; with --max-restarts
+    N torchrun resumes it from its last checkpoint.
 
     Training lines are skipped and counted if they are empty, too long (--max-line), of very different lengths
     (--max-ratio) or not UTF-8. A step is one update, over --accumulate batches.
@@ -198,7 +210,9 @@ def command(
     files = {"train": train_files, "valid": valid_files, "tokenizer": tokenizer, "output": output}
     said = {name: value for name, value in settings.items() if not _is_default(ctx, name)}
     kind = None if _is_default(ctx, "model") else model
-    config = make_config({**files, **said}, ctx.meta["dotted"], model=kind, preset=preset, resume=resume, host=host)
+    config = make_config(
+        {**files, **said}, ctx.meta["dotted"], model=kind, preset=preset, recipe=recipe, resume=resume, host=host
+    )
     from sgdec.training.parallel.launch import is_first
     from sgdec.training.preparing import train
 

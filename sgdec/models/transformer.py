@@ -8,9 +8,9 @@ The attention that `step` returns, which coverage and copying use, is the mean o
 attention to the source.
 
 The preset ``base`` has 6 layers, width 512, 8 heads, feed-forward layers of 2048 units, normalisation after each
-sublayer, and dropout 0.1. Train it with a learning rate that rises first (--warmup; 16,000 updates in Marian's
-recipe); this matters less with ``norm`` pre. The preset ``small`` is meant for corpora of some ten thousand
-sentences.
+sublayer, and dropout 0.1. Train it with a learning rate that rises first (--warmup; 16,000 updates in the recipe
+marian-transformer); this matters less with ``norm`` pre. The preset ``small`` is meant for corpora of some ten
+thousand sentences.
 
 Cost of a step per row with t tokens before it, in multiplications per layer: 6 d^2 for the products of both
 attentions, 2 d feed-forward, 2 t d for self-attention, 2 S d for attention to the source. The softmax costs d V.

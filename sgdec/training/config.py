@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import MISSING, asdict, field, fields
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
@@ -37,6 +37,7 @@ IDLE_WITHOUT = {
     "sgd_lr": ("sgd_after", "objective"),
     "anneal_after": ("halve_every",),
     "plateau_factor": ("plateau",),
+    "decay_rule": ("plateau",),
     "source_noise_kind": ("source_noise",),
 }
 """Settings that have no effect unless one of the listed settings is set."""
@@ -46,6 +47,12 @@ BOTH_START = {
     "start_decoder": ("unigram_bias", "embeddings_target", "embeddings_output"),
 }
 """Settings that exclude each other because they initialise the same parameters."""
+
+BATCH_SIZES = ("batch_tokens", "batch_pairs", "workspace")
+"""Settings that each define the size of a batch; ``batch_pairs`` excludes the other two."""
+
+OF_ADAM = ("beta1", "beta2", "adam_epsilon")
+"""Settings of Adam besides its learning rate."""
 
 TAKES = (
     "language model and takes one text file",
@@ -83,6 +90,14 @@ class TrainConfig:
             description="size of a batch: examples x tokens of the longest side; a longer example has its own batch",
         ),
     ] = 1024
+    batch_pairs: Annotated[
+        int,
+        STEPS,
+        Field(
+            ge=0,
+            description="size of a batch in sentence pairs (or lines) of any length; 0 = as --batch-tokens says",
+        ),
+    ] = 0
     workspace: Annotated[
         int,
         STEPS,
@@ -176,7 +191,11 @@ class TrainConfig:
     ] = ""
 
     lr: Annotated[float, OPTIMISER, Field(gt=0, description="learning rate of Adam")] = 0.001
+    beta1: Annotated[float, OPTIMISER, Field(ge=0, lt=1, description="Adam's decay of gradients")] = 0.9
     beta2: Annotated[float, OPTIMISER, Field(gt=0, lt=1, description="Adam's decay of squared gradients")] = 0.999
+    adam_epsilon: Annotated[
+        float, OPTIMISER, Field(ge=1e-30, lt=1, description="Adam's epsilon, added to the root in the denominator")
+    ] = 1e-8
     warmup: Annotated[int, OPTIMISER, Field(ge=0, description="steps over which the learning rate rises from 0")] = 0
     cooldown: Annotated[
         float,
@@ -199,6 +218,14 @@ class TrainConfig:
     plateau_factor: Annotated[
         float, OPTIMISER, Field(gt=0, lt=1, description="factor by which --plateau lowers the learning rate")
     ] = 0.5
+    decay_rule: Annotated[
+        Literal["best", "previous"],
+        OPTIMISER,
+        Field(
+            description="the validations that --plateau counts: those that are not better than the best one so far, "
+            "or those that are worse than the previous one"
+        ),
+    ] = "best"
     sgd_after: Annotated[
         int, OPTIMISER, Field(ge=0, description="switch from Adam to SGD after this many steps; 0 = never")
     ] = 0
@@ -294,6 +321,7 @@ class TrainConfig:
             for other in others:
                 if self.is_set(one) and self.is_set(other):
                     raise UsageError(f"{flag(one)} and {flag(other)} set the same weights. Give only one of them.")
+        refuse_two_sizes([name for name in BATCH_SIZES if self.is_set(name)])
         if self.compile and self.parallel != "none":
             raise UsageError(f"--compile: does not work with --parallel {self.parallel}. Leave it out.")
         if self.workspace and self.parallel in ("model", "hybrid"):
@@ -307,6 +335,8 @@ class TrainConfig:
             return self
         if self.is_set("lr"):
             raise UsageError("--lr is Adam's rate, and expected-reward uses SGD. Give --sgd-lr.")
+        for name in filter(self.is_set, OF_ADAM):
+            raise UsageError(f"{flag(name)} is a setting of Adam, and expected-reward uses SGD. Leave it out.")
         if not self.start:
             raise UsageError(
                 "--objective expected-reward refines a trained model: the random outputs of an untrained one have "
@@ -366,6 +396,15 @@ def flag(name: str) -> str:
     """
     # torchrun completes a prefix of its own options: it would read --start as --start-method.
     return "--start-from" if name == "start" else f"--{name.replace('_', '-')}"
+
+
+def refuse_two_sizes(given: Collection[str]) -> None:
+    """Raises `UsageError` if the settings ``given`` are ``batch_pairs`` and another size of batches."""
+    others = [name for name in BATCH_SIZES if name in given and name != "batch_pairs"]
+    if "batch_pairs" in given and others:
+        raise UsageError(
+            f"--batch-pairs and {flag(others[0])} both define the size of a batch. Give only one of them."
+        )
 
 
 DEFAULTS: dict[str, Any] = {f.name: f.default for f in fields(TrainConfig) if f.default is not MISSING}

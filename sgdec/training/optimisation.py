@@ -49,7 +49,8 @@ def make_optimizer(config: TrainConfig, parameters: Iterable[nn.Parameter], step
     """The optimiser for the stage of ``step``; the trainer sets its learning rate before each step."""
     if uses_sgd(config, step):
         return torch.optim.SGD(parameters, lr=config.sgd_lr)
-    adam = torch.optim.Adam(parameters, lr=config.lr, betas=(0.9, config.beta2), fused=True)
+    betas, epsilon = (config.beta1, config.beta2), config.adam_epsilon
+    adam = torch.optim.Adam(parameters, lr=config.lr, betas=betas, eps=epsilon, fused=True)
     for parameter in adam.param_groups[0]["params"]:  # allocated now, so that the remaining memory is for batches
         if parameter.requires_grad:
             adam.state[parameter] = {

@@ -65,7 +65,7 @@ def told(run: Path, when: Callable[[], str]) -> Iterator[None]:
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
-        less = way_out(run, "smaller --batch-tokens or --workspace, or a smaller model")
+        less = way_out(run, "smaller --batch-tokens, --batch-pairs or --workspace, or a smaller model")
         raise SgdecError(f"{when()}: out of memory, and there is no batch to split; {less}") from None
 
 

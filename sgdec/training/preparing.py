@@ -16,7 +16,7 @@ from sgdec.plugins.host import Host
 from sgdec.training.compiling import compile_model
 from sgdec.training.config import TrainConfig
 from sgdec.training.data.noise import SourceNoise
-from sgdec.training.data.workspace import make_budget
+from sgdec.training.data.workspace import for_memory, make_budget
 from sgdec.training.device import choose_precision
 from sgdec.training.log import LOG, QUIET
 from sgdec.training.out_of_memory import Splitter, told
@@ -96,7 +96,7 @@ def prepare(
         updater.restore(folder / "last", progress.step)
     report = TrainingReport(folder, step=progress.step) if group.first else Silence()
     ceiling = progress.ceiling or math.inf
-    updater.splitter = Splitter(budget, ceiling, progress.unfit, log, progress.skipped)
+    updater.splitter = Splitter(for_memory(budget), ceiling, progress.unfit, log, progress.skipped)
     return Trainer(
         config,
         inputs,

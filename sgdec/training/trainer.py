@@ -192,12 +192,15 @@ class Trainer:
         value = self.scores[config.metric] * (-1 if config.metric == "perplexity" else 1)
         settled = self.model.unsettled is None
         better = (settled, value) > (p.settled, p.best) or p.best == -math.inf  # the first one is always the best
+        worse = value < p.previous if config.decay_rule == "previous" else not better
+        p.since_halved = p.since_halved + 1 if worse else 0
+        if 0 < config.plateau <= p.since_halved:
+            p.plateaus, p.since_halved = p.plateaus + 1, 0
+        p.previous = value
         if better:
-            p.best, p.settled, p.since_best, p.since_halved = value, settled, 0, 0
+            p.best, p.settled, p.since_best = value, settled, 0
         else:
-            p.since_best, p.since_halved = p.since_best + 1, p.since_halved + 1
-            if config.plateau and p.since_halved >= config.plateau:
-                p.plateaus, p.since_halved = p.plateaus + 1, 0
+            p.since_best += 1
         p.seconds += time.monotonic() - started
         self.report.add({"step": p.step, "epoch": self._epoch(), **self.scores, "seconds": round(p.seconds, 1)})
         scores = ", ".join(f"{name} {score:.4g}" for name, score in self.scores.items())

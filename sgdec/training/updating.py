@@ -61,7 +61,7 @@ class Updater:
         self.strategy = make_strategy(config.parallel, group or ProcessGroup(), model, self._loss())
         self.optimizer = make_optimizer(config, self.strategy.owned.values(), step + 1)
         self.average = MovingAverage(model, config.ema) if config.ema else None
-        self.splitter = Splitter(TokenCounts(config.batch_tokens))
+        self.splitter = Splitter(TokenCounts(math.inf))
         self.made_of: Sequence[TrainingBatch] = []
         """The batches of the last update, after splitting to fit in memory; empty if it was skipped."""
 
@@ -113,7 +113,7 @@ class Updater:
             if self.config.parallel != "none":
                 raise SgdecError(
                     f"step {self.step}: out of memory. With --parallel no batch is split. Use --resume on machines "
-                    "with more memory, or train again with smaller --batch-tokens."
+                    "with more memory, or train again with smaller --batch-tokens or --batch-pairs."
                 )
             self.optimizer.zero_grad()  # removes the gradients of the failed attempt
             if self.config.device != "cpu":

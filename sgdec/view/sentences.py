@@ -31,7 +31,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Table:
+class SentenceTable:
     """A row for each sentence that any of the runs has."""
 
     headings: tuple[tuple[str, bool], ...]
@@ -39,7 +39,7 @@ class Table:
     rows: tuple[Row, ...]
 
 
-def table(runs: Sequence[TracedRun]) -> Table:
+def table(runs: Sequence[TracedRun]) -> SentenceTable:
     """The table without the columns of search errors of which nothing is known."""
     ids = sorted({id for run in runs for id in run.by_id})
     rows = [tuple(_cells(runs, [run.by_id.get(id) for run in runs])) for id in ids]
@@ -48,7 +48,7 @@ def table(runs: Sequence[TracedRun]) -> Table:
         column for column, (title, _) in enumerate(titles)
         if not title.startswith(ERROR) or any(cells[column].value != "" for cells in rows)
     ]  # fmt: skip
-    return Table(
+    return SentenceTable(
         (("sentence", True), *(titles[column] for column in shown)),
         tuple(Row(id, tuple(cells[column] for column in shown)) for id, cells in zip(ids, rows, strict=True)),
     )

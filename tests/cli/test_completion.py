@@ -55,6 +55,8 @@ def test_all_commands_are_proposed_with_their_line() -> None:
         ("plugins transf", "transformer transformer-lm"),
         ("plugins syn", "syncbeam"),
         ("train --model rnn", "rnnlm"),
+        ("train --recipe marian-t", "marian-transformer"),
+        ("recipes hybridnmt-", "hybridnmt-input-feeding"),
         ("decode --predictors fst --fst.path ", "<file>"),
         ("decode --predictors fst --fst.path=la", "<file>"),
         ("decode --predictors fst --fst.use_weights ", "true false"),

@@ -149,7 +149,7 @@ def forgetful(group: ProcessGroup) -> str:
 
 def filled(group: ProcessGroup, config: TrainConfig) -> dict[str, Any]:
     """Batches to a budget of memory: what this rank's shares take at most, and what the batches are."""
-    config = replace(config, parallel="data", workspace=WORKSPACE_MIB, accumulate=1, max_steps=2)
+    config = replace(config, parallel="data", workspace=WORKSPACE_MIB, batch_pairs=0, accumulate=1, max_steps=2)
     trainer = prepare(config, quiet=True, group=group)
     alone = Updater(replace(config, parallel="none"), trainer.model, "fp64", total_steps=1).strategy
     order, peaks = list(trainer.data.batches(trainer.budget, order=(1, 0))), []

@@ -39,7 +39,7 @@ def make_config(folder: Path, output: str = "run", **settings: Any) -> TrainConf
         "tokenizer": (str(tokenizer),),
         "output": str(folder / output),
         "options": {"width": 16, "dropout": 0.1},
-        "batch_tokens": 48,
+        **({} if "batch_pairs" in settings else {"batch_tokens": 48}),
         "max_steps": 12,
         "bleu": 5,
         "threads": 1,

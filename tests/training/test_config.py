@@ -40,6 +40,20 @@ REWARD = {"objective": "expected-reward", "start": "ml"}
             {**REWARD, "token_weights": "w"},
             "--objective expected-reward has no token weights. Leave --token-weights and --edit-weight out.",
         ),
+        (
+            {"batch_pairs": 64, "batch_tokens": 500},
+            "--batch-pairs and --batch-tokens both define the size of a batch. Give only one of them.",
+        ),
+        (
+            {"batch_pairs": 64, "workspace": 9},
+            "--batch-pairs and --workspace both define the size of a batch. Give only one of them.",
+        ),
+        (
+            {**REWARD, "adam_epsilon": 1e-9},
+            "--adam-epsilon is a setting of Adam, and expected-reward uses SGD. Leave it out.",
+        ),
+        ({"adam_epsilon": 0.0}, "--adam-epsilon: 0.0 should be at least 1e-30."),
+        ({"decay_rule": "previous"}, "--decay-rule does nothing without --plateau. Leave it out."),
         ({"epochs": "many"}, "--epochs: 'many' should be a number."),
         ({"lr": float("nan")}, "--lr: nan should be a finite number."),
         ({"train": "a"}, "--train: 'a' should be a list."),

@@ -62,13 +62,14 @@ def say_no(monkeypatch: pytest.MonkeyPatch, too_large: Callable[[Any], bool], *,
 
 
 @pytest.mark.parametrize("late", [False, True])
-@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize(("accumulate", "size"), [(1, {}), (2, {}), (2, {"batch_pairs": 9})], ids=str)
 def test_batches_that_do_not_fit_are_split_and_the_run_is_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, accumulate: int, late: bool
-) -> None:
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, accumulate: int, late: bool,
+    size: dict[str, int],
+) -> None:  # fmt: skip
     caplog.set_level("INFO", "sgdec")
     settings: dict[str, Any] = {
-        "precision": "fp64", "options": STILL, "accumulate": accumulate, "max_steps": 10, "bleu": 0
+        "precision": "fp64", "options": STILL, "accumulate": accumulate, "max_steps": 10, "bleu": 0, **size
     }  # fmt: skip
     expected = losses(make_config(tmp_path, "whole", **settings))
     tried = say_no(monkeypatch, lambda batch: batch.mask.numel() > 20, late=late)
@@ -277,7 +278,7 @@ def test_memory_that_runs_out_elsewhere_is_one_line_and_the_last_checkpoint_stan
             patch.setattr(torch.optim.Adam, "step", failing)
         else:
             patch.setattr(validation, "unroll", no_memory)
-        line = r"^step 6: out of memory.*last good checkpoint is .*step-4.*--resume.*--batch-tokens or --workspace"
+        line = r"^step 6: out of memory.*last good checkpoint is .*step-4.*--resume.*--batch-tokens.* or --workspace"
         with pytest.raises(SgdecError, match=line):
             train(config, quiet=True)
     assert layout.read_config(tmp_path / "run" / "last")["step"] == 4

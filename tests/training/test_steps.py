@@ -17,7 +17,7 @@ from sgdec.checkpoints.files import load_tensors
 from sgdec.checkpoints.loading import load_model, model_tensors
 from sgdec.errors import SgdecError
 from sgdec.training import train, validation
-from sgdec.training.optimisation import learning_rate
+from sgdec.training.optimisation import learning_rate, make_optimizer
 from sgdec.training.preparing import prepare
 from sgdec.training.trainer import Trainer
 from tests.helpers.training_case import PAIRS, losses, make_config
@@ -135,6 +135,60 @@ def test_a_plateau_lowers_the_rate_by_the_factor(tmp_path: Path, monkeypatch: py
     trainer = prepare(config, quiet=True)
     rates = [trainer.updater.optimizer.param_groups[0]["lr"] for _ in trainer.steps()]
     assert rates == pytest.approx([1e-3] * 4 + [7e-4] * 4 + [4.9e-4] * 2)
+
+
+@pytest.mark.parametrize(("rule", "decays"), [("best", 4), ("previous", 2)])
+@pytest.mark.parametrize("killed", [False, True])
+def test_the_rate_decays_against_the_best_or_against_the_previous_validation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rule: Any, decays: int, killed: bool
+) -> None:
+    """Ono et al. 2019, section 4.2: times 0.7 when the perplexity increased since the validation before."""
+    perplexities = {2: 10.0, 4: 12.0, 6: 11.0, 8: 10.5, 10: 13.0}
+    settings: dict[str, Any] = {"lr": 1e-3, "validate_every": 2, "max_steps": 11, "bleu": 0}
+    config = make_config(tmp_path, plateau=1, plateau_factor=0.7, decay_rule=rule, **settings)
+    rates: dict[int, float] = {}
+    for resume in (False, True) if killed else (False,):
+        trainer = prepare(config, resume=resume, quiet=True)
+        monkeypatch.setattr(
+            validation, "perplexity", lambda *args, p=trainer.progress, **_: perplexities.get(p.step, 9.0)
+        )
+        for _ in trainer.steps():
+            rates[trainer.progress.step] = trainer.updater.optimizer.param_groups[0]["lr"]
+            if killed and not resume and trainer.progress.step == 9:
+                break
+    factors = {"best": [0, 1, 2, 3, 4], "previous": [0, 1, 1, 1, 2]}[rule]
+    expected = {step: 1e-3 * 0.7 ** ([0, *factors][(step - 1) // 2]) for step in range(1, 12)}
+    assert rates == pytest.approx(expected)
+    assert (10 in rates) and rates[11] == pytest.approx(1e-3 * 0.7**decays)
+
+
+def test_against_the_previous_validation_as_many_must_be_worse_in_a_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values: Iterator[float] = iter([5.0, 6.0, 5.5, 6.0, 6.0, 6.5, 7.0, 7.5])
+    monkeypatch.setattr(validation, "perplexity", lambda *args, **options: next(values))
+    config = make_config(tmp_path, validate_every=1, max_steps=8, plateau=2, decay_rule="previous", bleu=0)
+    trainer = prepare(config, quiet=True)
+    plateaus = [trainer.progress.plateaus for _ in trainer.steps()]
+    assert plateaus == [0] * 6 + [1, 1], "an equal one is not worse, and begins the count again"
+
+
+def test_adam_has_the_moments_and_the_epsilon_that_are_given(tmp_path: Path) -> None:
+    """Kingma and Ba 2015, Algorithm 1, in float64; the defaults are the paper's."""
+    parameter = torch.nn.Parameter(torch.tensor([1.0, -2.0, 0.5]))
+    for given in ({}, {"beta1": 0.5, "beta2": 0.75, "adam_epsilon": 0.1}, {"beta1": 0.0}):
+        config = make_config(tmp_path, lr=0.25, **given)
+        b1, b2, epsilon = (given.get("beta1", 0.9), given.get("beta2", 0.999), given.get("adam_epsilon", 1e-8))
+        optimizer = make_optimizer(config, [parameter], 1)
+        x, m, v = parameter.detach().double().clone(), 0.0, 0.0
+        for step in range(1, 4):
+            gradient = torch.tensor([0.3, -0.01, 0.2]) * step
+            parameter.grad = gradient
+            optimizer.step()
+            g = gradient.double()
+            m, v = b1 * m + (1 - b1) * g, b2 * v + (1 - b2) * g * g
+            x -= 0.25 * (m / (1 - b1**step)) / ((v / (1 - b2**step)).sqrt() + epsilon)
+            assert torch.allclose(parameter.detach().double(), x, atol=1e-6)
 
 
 def test_of_several_batches_the_bad_one_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

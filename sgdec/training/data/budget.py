@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -36,6 +37,20 @@ class TokenCounts(NamedTuple):
 
     def cost(self, examples: int, longest: Sequence[int]) -> int:
         return examples * (max(longest) + 1)
+
+
+@dataclass(frozen=True)  # a tuple would equal the `TokenCounts` of the same number
+class ExampleCounts:
+    """A budget in examples of any length.
+
+    >>> ExampleCounts(128).cost(10, (20, 25))
+    10
+    """
+
+    room: float
+
+    def cost(self, examples: int, longest: Sequence[int]) -> int:
+        return examples
 
 
 def cut(lengths: Ints, budget: int | BatchBudget, generator: np.random.Generator | None) -> list[list[int]]:

@@ -54,8 +54,8 @@ class Text(ABC):
     def batches(self, budget: int | BatchBudget, *, order: tuple[int, int] | None = None) -> Sequence[Sequence[int]]:
         """The example numbers of each batch; a batch is within the budget or has one example.
 
-        ``budget``: an int means `Tokens`. ``order``: (seed, epoch), shuffles the examples of equal lengths, and the
-        batches. The number of batches is the same in every order.
+        ``budget``: an int means `TokenCounts`. ``order``: (seed, epoch), shuffles the examples of equal lengths, and
+        the batches. The number of batches is the same in every order.
         """
 
     @abstractmethod

@@ -42,7 +42,7 @@ from sgdec.search.memory import is_out_of_memory
 from sgdec.terminal import Bar
 from sgdec.training.config import TrainConfig
 from sgdec.training.data.batch import TrainingBatch
-from sgdec.training.data.budget import BatchBudget, TokenCounts
+from sgdec.training.data.budget import BatchBudget, ExampleCounts, TokenCounts
 from sgdec.training.data.text import Text
 from sgdec.training.parallel.group import ProcessGroup
 from sgdec.training.parallel.strategy import Strategy
@@ -56,7 +56,7 @@ ABOVE = 2.0
 START_TOKENS = 128
 """The size of the first batch that is measured."""
 SCORED_TOKENS = 4096
-"""The largest batch that is only scored, in tokens, if the budget is in tokens."""
+"""The largest batch that is only scored, in tokens, if the budget is not in bytes."""
 MIB = 1 << 20
 
 Measure = Callable[[list[int]], float]
@@ -77,7 +77,7 @@ def make_budget(
     `SgdecError` as `measure_workspace` does.
     """
     if not config.workspace:
-        return TokenCounts(config.batch_tokens)
+        return ExampleCounts(config.batch_pairs) if config.batch_pairs else TokenCounts(config.batch_tokens)
     stored = earlier.get(WORKSPACE)
     if stored is not None:
         return Workspace(**{**stored, "terms": tuple(stored["terms"])})
@@ -118,7 +118,12 @@ def for_scoring(budget: BatchBudget) -> BatchBudget:
     """The budget of one process for scoring text, derived from the budget of an update."""
     if isinstance(budget, Workspace):
         return budget._replace(ranks=1)
-    return TokenCounts(min(budget.room, SCORED_TOKENS))
+    return TokenCounts(min(budget.room, SCORED_TOKENS) if isinstance(budget, TokenCounts) else SCORED_TOKENS)
+
+
+def for_memory(budget: BatchBudget) -> BatchBudget:
+    """The budget whose cost tells which batches take more memory: that of examples does not."""
+    return TokenCounts(math.inf) if isinstance(budget, ExampleCounts) else budget
 
 
 def features(longest: Sequence[int]) -> list[int]:

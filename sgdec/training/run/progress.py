@@ -36,12 +36,14 @@ class TrainingProgress:
     """Number of times that the learning rate was lowered because validation did not improve."""
     best: Annotated[float, Field(strict=True, le=MOST)] = -math.inf
     """The best validation score so far; higher is better."""
+    previous: Annotated[float, Field(strict=True, le=MOST)] = -math.inf
+    """The score of the previous validation; -inf before the first one."""
     settled: bool = True
     """Whether the best model was settled (`Model.unsettled`)."""
     since_best: Count = 0
     """Validations since the best one."""
     since_halved: Count = 0
-    """Validations since the best one or since the learning rate was last lowered, whichever is later."""
+    """Validations in a row without improvement (``decay_rule``) since the learning rate was last lowered."""
     seconds: Amount = 0.0
     """Time spent on training, including validations."""
     loss_sum: Sum = 0.0

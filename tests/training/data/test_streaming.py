@@ -20,6 +20,7 @@ from sgdec.errors import SgdecError, UsageError
 from sgdec.text.sentencepiece import SentencePieceVocabulary, train_vocabulary
 from sgdec.training import train
 from sgdec.training.data import dealing, stream
+from sgdec.training.data.budget import ExampleCounts, TokenCounts
 from sgdec.training.data.reading import LengthLimits
 from sgdec.training.data.shards import ShardedText
 from sgdec.training.data.stream import open_text
@@ -91,6 +92,21 @@ def test_batches_are_within_the_budget_and_hardly_pad(tmp_path: Path, vocabulary
     batches = [text.batch(numbers) for numbers in text.batches(300, order=(1, 0))]
     assert all(max(batch.source.size(1) + 1, batch.mask.size(1)) * len(batch.lines) <= 300 for batch in batches)  # type: ignore[union-attr]
     assert sum(int(batch.mask.sum()) for batch in batches) > 0.9 * sum(batch.mask.numel() for batch in batches)
+
+
+def test_shards_are_cut_into_pairs_and_their_counts_are_not_those_of_tokens(
+    tmp_path: Path, vocabulary: SentencePieceVocabulary
+) -> None:
+    """The folder stores the counts of the latest budget: 40 tokens are not 40 pairs."""
+    paths = write_lines(tmp_path)
+    text = opened(tmp_path / "run", paths, vocabulary)
+    assert isinstance(text, ShardedText)
+    in_tokens = len(text.batches(TokenCounts(40)))
+    for again in (text, opened(tmp_path / "run", paths, vocabulary)):
+        batches = list(again.batches(ExampleCounts(40), order=(1, 0)))
+        assert sorted(n for batch in batches for n in batch) == list(range(len(text)))
+        assert len(batches) == sum(-(-int(examples) // 40) for examples in text.examples) < in_tokens
+        assert max(map(len, batches)) == 40
 
 
 def test_seed_and_epoch_decide_the_order_and_any_batch_can_be_had_alone(
@@ -238,9 +254,12 @@ def test_memory_does_not_grow_with_the_text(tmp_path: Path, vocabulary: Sentence
     assert peaks[2] < 1.3 * peaks[1]
 
 
-@pytest.mark.parametrize("killed_after", [5, 18])
-def test_a_killed_run_over_shards_goes_on_as_if_nothing_had_happened(tmp_path: Path, killed_after: int) -> None:
+@pytest.mark.parametrize(("killed_after", "size"), [(5, {}), (18, {"batch_pairs": 4})], ids=str)
+def test_a_killed_run_over_shards_goes_on_as_if_nothing_had_happened(
+    tmp_path: Path, killed_after: int, size: dict[str, int]
+) -> None:
     settings: dict[str, Any] = {"max_steps": 24, "save_every": 4, "shard_tokens": 200, "accumulate": 2, "bleu": 0}
+    settings |= size
     whole = losses(make_config(tmp_path, "whole", **settings))
     config = make_config(tmp_path, "killed", **settings)
     assert losses(config, steps=killed_after) == whole[:killed_after]

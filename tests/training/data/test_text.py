@@ -9,6 +9,7 @@ import pytest
 from sgdec.context import BOS, EOS
 from sgdec.errors import SgdecError
 from sgdec.text.sentencepiece import SentencePieceVocabulary, train_vocabulary
+from sgdec.training.data.budget import ExampleCounts
 from sgdec.training.data.reading import LengthLimits
 from sgdec.training.data.text import ParallelText
 
@@ -44,6 +45,18 @@ def test_an_epoch_holds_every_pair_once_within_the_limit(
         for batch in batches:
             longest = max(max(len(data.sources[n]), len(data.targets[n])) + 1 for n in batch)
             assert len(batch) == 1 or len(batch) * longest <= limit
+
+
+@pytest.mark.parametrize("pairs", [1, 7, 50, 1000])
+def test_batches_of_pairs_have_that_many_whatever_their_lengths(
+    tmp_path: Path, vocabulary: SentencePieceVocabulary, pairs: int
+) -> None:
+    data = read(tmp_path, vocabulary, LINES, LINES[::-1])
+    for order in (None, (1, 0), (1, 1)):
+        batches = data.batches(ExampleCounts(pairs), order=order)
+        assert sorted(n for batch in batches for n in batch) == list(range(100))
+        sizes = sorted(map(len, batches), reverse=True)
+        assert sizes == [pairs] * (100 // pairs) + [100 % pairs] * (100 % pairs > 0), "the last ones are left over"
 
 
 def test_seed_and_epoch_decide_the_order(tmp_path: Path, vocabulary: SentencePieceVocabulary) -> None:

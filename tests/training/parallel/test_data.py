@@ -40,7 +40,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A run of 12 steps in one process, in double precision, in the folder ``single``; config."""
     folder = tmp_path_factory.mktemp("runs")
     options = {"width": 16, "dropout": 0.0}
-    config = make_config(folder, "single", precision="fp64", options=options, save_every=6, accumulate=2)
+    settings: dict[str, Any] = {"options": options, "save_every": 6, "batch_pairs": 7, "accumulate": 2}
+    config = make_config(folder, "single", precision="fp64", **settings)
     prepare(config, quiet=True).run()
     return folder, config
 
