@@ -14,12 +14,13 @@ with inputs, S x attention for scores, embedding x V for the softmax.
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from sgdec import hookimpl
-from sgdec.models.base import Model, ModelContext
+from sgdec.models.base import Correspondence, Model, ModelContext
 from sgdec.models.encoder_decoder import Encoder, EncoderDecoder, SourceDropout, TargetDropout, Tied
 from sgdec.models.encoders import EncoderKind, make_encoder
 from sgdec.models.gru import GRUDecoder, GRUEncoder
@@ -34,6 +35,16 @@ class DeepTransition(EncoderDecoder):
     >>> model.project(model(source, lengths, torch.tensor([[1, 9]]))).shape
     torch.Size([1, 2, 30])
     """
+
+    language_models: ClassVar[Mapping[str, Correspondence]] = {
+        "grulm": Correspondence(
+            {
+                r"(target_embedding|softmax)\..+": r"\g<0>",
+                r"(first|second|transitions|readout)\..+": r"decoder.\g<0>",
+            },
+            wider=r"decoder\.readout\.0\.weight",
+        )
+    }
 
     def __init__(
         self,

@@ -318,6 +318,7 @@ CASES: list[Case] = [
         Case("rnnlm", model, language_model("rnnlm", model, **options), vocabulary="brings")
         for model, options in {
             "rnnlm": {"width": 8},
+            "grulm": {"width": 8, "embedding": 4},
             "transformer-lm": {"layers": 1, "width": 8, "heads": 2, "feed_forward": 8},
         }.items()
     ),

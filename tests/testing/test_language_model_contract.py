@@ -11,6 +11,7 @@ from torch import Tensor
 
 from sgdec.errors import UsageError
 from sgdec.models.base import LanguageModel, ModelContext, State
+from sgdec.models.gru_lm import GRULM
 from sgdec.models.kernels import Kernels
 from sgdec.models.nplm import NPLM
 from sgdec.models.rnnlm import RNNLM
@@ -26,6 +27,8 @@ MODELS: dict[str, Callable[[ModelContext], LanguageModel]] = {
     "nplm, one layer": lambda context: NPLM(context, order=4, embedding=4, hidden=0, output=6),
     "nplm, bigrams": lambda context: NPLM(context, order=2, embedding=4, hidden=5, output=6),
     "nplm, tanh": lambda context: NPLM(context, order=4, embedding=3, hidden=6, output=5, activation="tanh"),
+    "grulm": lambda context: GRULM(context, width=6, embedding=4),
+    "grulm, deep": lambda context: GRULM(context, depth=4, width=6, embedding=4, layer_norm=True, tied=True),
     "transformer-lm": lambda context: TransformerLM(context, layers=2, width=6, heads=2, feed_forward=8, dropout=0.0),
     "transformer-lm, pre": lambda context: TransformerLM(
         context, layers=2, width=6, heads=2, feed_forward=8, dropout=0.0, norm="pre"

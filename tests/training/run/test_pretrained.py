@@ -69,7 +69,7 @@ def test_rows_of_pieces_in_the_file_start_from_it_and_others_as_ever(
     assert f"--embeddings-source: 4 of 13 pieces start from {config.embeddings_source}\n" in said
 
 
-@pytest.mark.parametrize("family", [*FAMILIES, "rnnlm", "nplm", "transformer-lm"])
+@pytest.mark.parametrize("family", [*FAMILIES, "rnnlm", "nplm", "transformer-lm", "grulm"])
 def test_every_model_takes_embeddings_of_each_side_that_it_has(tmp_path: Path, family: str) -> None:
     name, options = FAMILIES.get(family, (family, {} if family == "nplm" else {"width": 8}))
     cls = Host().load("model", name)
@@ -134,12 +134,16 @@ TRANSFORMER = {"layers": 2, "width": 16, "heads": 4, "feed_forward": 24, "dropou
 LM_OPTIONS: dict[str, dict[str, Any]] = {
     "rnnlm": {"layers": 2, "width": 16, "dropout": 0.0},
     "transformer-lm": TRANSFORMER,
+    "grulm": {"width": 16, "embedding": 12},
 }
+DEEP = {"layer_norm": True, "dropout": 0.1}
 DECODERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "transformer": ("transformer-lm", "transformer", TRANSFORMER),
     "gru to transformer": ("transformer-lm", "transformer", {**TRANSFORMER, "encoder": "gru"}),
     "gnmt": ("rnnlm", "gnmt", {"layers": 2, "width": 16, "dropout": 0.0}),
     "luong": ("rnnlm", "luong", {"layers": 2, "width": 16, "dropout": 0.0}),
+    "shallow": ("grulm", "shallow", {"width": 16, "embedding": 12}),
+    "deep-transition": ("grulm", "deep-transition", {"width": 16, "embedding": 12, "decoder_depth": 4, **DEEP}),
     "luong fed": ("rnnlm", "luong", {"layers": 2, "width": 16, "dropout": 0.0, "input_feeding": True}),
 }
 
@@ -160,6 +164,10 @@ def deafen(model: Any) -> None:
         for name, parameter in model.named_parameters():
             if ".source.output." in name:  # the Transformer's attention to the source
                 parameter.zero_()
+            elif name.startswith(("decoder.second.inputs.", "decoder.initial.")):  # the context of GRUs, their start
+                parameter.zero_()
+            elif name == "decoder.readout.0.weight":
+                parameter[:, 16 + 12 :].zero_()
             elif name in ("decoder.1.weight_ih_l0", "decoder.stack.lstm.weight_ih_l0"):  # gnmt's context, luong's H_c
                 parameter[:, 16:].zero_()
             elif name == "decoder.combine.weight":  # luong's H_c = tanh(H)
@@ -171,7 +179,7 @@ def deafen(model: Any) -> None:
 def test_a_decoder_that_hears_nothing_of_the_source_is_the_language_model(tmp_path: Path, case: str) -> None:
     """Its distributions are equal; of `luong`, where a tanh comes between, the states of its stack."""
     kind, name, options = DECODERS[case]
-    path = train_lm(tmp_path, kind)
+    path = train_lm(tmp_path, kind, options={"depth": 4, **DEEP} if name == "deep-transition" else None)
     if name == "luong":
         options = {**options, "bridge": False}
     config = make_config(tmp_path, model=name, options=options, start_decoder=path)
@@ -188,7 +196,7 @@ def test_a_decoder_that_hears_nothing_of_the_source_is_the_language_model(tmp_pa
     assert torch.allclose(one.log_softmax(-1), other.log_softmax(-1), atol=1e-5)
 
 
-@pytest.mark.parametrize("case", ["transformer", "gnmt", "luong fed"])
+@pytest.mark.parametrize("case", ["transformer", "gnmt", "shallow", "luong fed"])
 def test_training_goes_on_from_the_language_model_and_the_rest_starts_as_ever(
     tmp_path: Path, case: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -247,7 +255,9 @@ def test_what_does_not_fit_is_one_line_and_names_both(tmp_path: Path) -> None:
     assert refusal(model="transformer", options=TRANSFORMER) == (
         "--start-decoder LM: this is a rnnlm; transformer can start from transformer-lm."
     )
-    assert refusal(model="shallow", options={"width": 8}).endswith("shallow can start from no language model.")
+    assert refusal(model="shallow", options={"width": 8}).endswith("shallow can start from grulm.")
+    options = {"width": 7, "embedding": 6}
+    assert refusal(model="hard-attention", options=options).endswith("can start from no language model.")
     assert "its tokenizer or direction differs from the target" in refusal(right_left=True)
     deep = train_lm(tmp_path, "rnnlm", "deep", options={"layers": 3})
     assert refusal(deep) == (
@@ -284,4 +294,4 @@ def test_every_correspondence_names_a_language_model_and_fits_each_of_its_parame
             assert issubclass(lm_class, LanguageModel)
             for key in lm_class(ModelContext(0, 20), **LM_OPTIONS[kind]).state_dict():
                 assert sum(re.fullmatch(pattern, key) is not None for pattern in same.names) == 1, (name, kind, key)
-    assert named >= 3
+    assert named >= 5
