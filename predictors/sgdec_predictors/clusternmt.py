@@ -53,8 +53,8 @@ class ClusterNmtPredictor(NmtPredictor):
 
         if context is not None and context.precision == "int8":
             raise UsageError(
-                "clusternmt: 8-bit models project onto the whole vocabulary. Give the model that this one was made of, "
-                "without --precision int8, or the predictor nmt."
+                "clusternmt: 8-bit models project onto the whole vocabulary. Give the model that this one was made "
+                "of, without --precision int8, or the predictor nmt."
             )
         found = load_clusters(clusters, model=model)
         if k > found.k:

@@ -52,8 +52,8 @@ class ShortlistPredictor(NmtPredictor):
 
         if context is not None and context.precision == "int8":
             raise UsageError(
-                "shortlist: 8-bit models project onto the whole vocabulary. Give the model that this one was made of, "
-                "without --precision int8, or the predictor nmt."
+                "shortlist: 8-bit models project onto the whole vocabulary. Give the model that this one was made "
+                "of, without --precision int8, or the predictor nmt."
             )
         super().__init__(model, context)
         found = load_shortlist(path, self.vocabularies)

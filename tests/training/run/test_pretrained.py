@@ -162,7 +162,9 @@ def deafen(model: Any) -> None:
     """Nothing of the source reaches the decoder any more."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            if ".source.output." in name or name.startswith(("decoder.second.inputs.", "decoder.initial.")):  # the Transformer's attention to the source
+            if ".source.output." in name:  # the Transformer's attention to the source
+                parameter.zero_()
+            elif name.startswith(("decoder.second.inputs.", "decoder.initial.")):  # the context of GRUs, their start
                 parameter.zero_()
             elif name == "decoder.readout.0.weight":
                 parameter[:, 16 + 12 :].zero_()
