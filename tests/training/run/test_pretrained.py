@@ -162,9 +162,8 @@ def deafen(model: Any) -> None:
     """Nothing of the source reaches the decoder any more."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            if ".source.output." in name:  # the Transformer's attention to the source
-                parameter.zero_()
-            elif name.startswith(("decoder.second.inputs.", "decoder.initial.")):  # the context of GRUs, their start
+            starts = ("decoder.second.inputs.", "decoder.initial.")  # of GRUs: what reads the context, and the start
+            if ".source.output." in name or name.startswith(starts):  # the Transformer's attention to the source
                 parameter.zero_()
             elif name == "decoder.readout.0.weight":
                 parameter[:, 16 + 12 :].zero_()
