@@ -38,9 +38,9 @@ if a resumed run plans more updates. The paper fixes delta at 1 for inference, s
 
 Departures. Layers are PyTorch's LSTMs: their gates have biases and m = sigmoid(o) tanh(c), where equation 11 has no
 biases and m = c sigmoid(o). So m is within [-1, 1] whatever c is. The constraints are off by default, because
-PyTorch's fused LSTM cannot clip inside a sequence; the paper trains every model with them. In 8 bits (`sgdec
-quantize`) cells, residual sums, gates and element-wise operations stay in fp32, where section 6 has 16-bit integers,
-because PyTorch has no fixed-point arithmetic for them and fp32 is more exact.
+PyTorch's fused LSTM cannot clip inside a sequence; the paper trains every model with them. In 8 bits cells, residual
+sums, gates and element-wise operations stay in fp32, where section 6 has 16-bit integers, because PyTorch has no
+fixed-point arithmetic for them and fp32 is more exact.
 
 Cost of a step per row, in multiplications: 4 width (embedding + width) for the bottom layer (in a frozen model, the
 products with embeddings are looked up), 12 width^2 for each layer above, S x attention for scores, width x V for the

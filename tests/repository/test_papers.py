@@ -32,7 +32,14 @@ PAPERS = {
 }
 """The headings of the page, and how docstrings name the papers."""
 KINDS_OF_NUMBER = {"": "section", "eq.": "equation", "Table": "Table", "Figure": "Figure", "Alg.": "Algorithm"}
+TEST = re.compile(r"\[([^]]+)\]\(\.\./(tests/[^)]+)\)")
+"""A link to a test: its name in words, and its file."""
 NUMBER = re.compile(r"(eq\.|Table|Figure|Alg\.)? ?(\d+(?:\.\d+)*)")
+
+
+def name_of_test(words: str) -> str:
+    """The name of a test, of which the page has the words; the name of a class is one word."""
+    return words if words.startswith("Test") else f"test_{words.replace(' ', '_')}"
 
 
 class Row(NamedTuple):
@@ -53,8 +60,10 @@ class Row(NamedTuple):
         return self.state.partition(": ")[2]
 
     @property
-    def spans(self) -> list[str]:
-        return re.findall(r"`([^`]+)`", self.where)
+    def references(self) -> list[str]:
+        """Node ids of tests, then commands, scripts and docstrings."""
+        tests = [f"{path}::{name_of_test(words)}" for words, path in TEST.findall(self.where)]
+        return [*tests, *re.findall(r"`([^`]+)`", self.where)]
 
 
 def rows(page: str) -> list[Row]:
@@ -126,8 +135,8 @@ def plain(text: str) -> str:
 
 def missing(span: str, row: Row) -> str | None:
     """What is wrong with one of the references of a row, or None."""
-    if span.startswith("tests/"):
-        path, _, name = span.partition("::")
+    path, is_test, name = span.partition("::")
+    if is_test:
         return None if name in names_in(path) else f"no test {span}"
     first, *words = span.split()
     if first == "sgdec":
@@ -150,13 +159,13 @@ def missing(span: str, row: Row) -> str | None:
 
 def flaws(row: Row) -> list[str]:
     """All that is wrong with a row."""
-    found = [wrong for span in row.spans if (wrong := missing(span, row))]
+    found = [wrong for span in row.references if (wrong := missing(span, row))]
     if row.paper not in PAPERS:
         found.append(f"no paper {row.paper}")
     if not NUMBER.search(row.section):
         found.append("no section")
     if row.kind == "there":
-        if row.reason or not row.spans:
+        if row.reason or not row.references:
             found.append("no test, command or docstring")
     elif row.kind in ("departure", "not built"):
         if len(row.reason.split()) < 4:
@@ -164,7 +173,7 @@ def flaws(row: Row) -> list[str]:
     else:
         found.append(f"no state {row.state!r}")
     if row.kind == "departure" and not found:
-        commands = [span for span in row.spans if span.startswith("sgdec ") and span.split()[1] in COMMANDS]
+        commands = [span for span in row.references if span.startswith("sgdec ") and span.split()[1] in COMMANDS]
         if not any(plain(row.reason).rstrip(".") in said_by(command) for command in commands):
             found.append(f"said by none of {commands}: {row.reason}")
     return found
@@ -177,11 +186,11 @@ def test_every_paper_has_its_table() -> None:
     assert {row.kind for row in PAGE} == {"there", "departure", "not built"}
 
 
-def name_of(row: Row) -> str:
+def case(row: Row) -> str:
     return re.sub(r"\W+", "-", f"{row.paper} {row.section} {row.component}")
 
 
-@pytest.mark.parametrize("row", PAGE, ids=name_of)
+@pytest.mark.parametrize("row", PAGE, ids=case)
 def test_a_row_rests_on_something(row: Row) -> None:
     assert flaws(row) == []
 
@@ -191,7 +200,7 @@ def test_no_component_has_two_rows() -> None:
     assert [name for name in names if names.count(name) > 1] == []
 
 
-GOOD = Row("GNMT", "3, eq. 4", "attention", "there", "`tests/models/test_gnmt.py::test_attention_is_equation_4`")
+GOOD = Row("GNMT", "3, eq. 4", "attention", "there", "[attention is equation 4](../tests/models/test_gnmt.py)")
 
 
 @pytest.mark.parametrize(
@@ -203,10 +212,14 @@ GOOD = Row("GNMT", "3, eq. 4", "attention", "there", "`tests/models/test_gnmt.py
         ({"where": "`python benchmarks/clusters.py shapes --threads 2`"}, None),
         ({"where": ""}, "no test, command or docstring"),
         ({"where": "the code"}, "no test, command or docstring"),
-        ({"where": "`tests/models/test_gnmt.py::test_attention_is_equation_5`"}, "no test tests/models"),
-        ({"where": "`tests/models/test_gnmt.py`"}, "no test tests/models"),
-        ({"where": "`tests/models/test_gnmt.py::make`"}, "no test tests/models"),
-        ({"where": "`tests/models/test_nothing.py::test_a`"}, "no test tests/models"),
+        ({"where": "[TestShapes](../tests/models/test_gnmt.py)"}, None),
+        ({"where": "[attention is equation 5](../tests/models/test_gnmt.py)"}, "no test tests/models"),
+        ({"where": "[attention is equation 4](../tests/models/test_gru_models.py)"}, "no test tests/models"),
+        ({"where": "[TestSizes](../tests/models/test_gnmt.py)"}, "no test tests/models"),
+        ({"where": "[make](../tests/models/test_gnmt.py)"}, "no test tests/models"),
+        ({"where": "[a](../tests/models/test_nothing.py)"}, "no test tests/models"),
+        ({"where": "[attention](results/quality.md)"}, "no test, command or docstring"),
+        ({"where": "`tests/models/test_gnmt.py`"}, "no docstring tests/models/test_gnmt.py"),
         ({"where": "`sgdec teach`"}, "no command teach"),
         ({"where": "`sgdec train --gnmt.attentions 8`"}, "no option --gnmt.attentions"),
         ({"where": "`sgdec train --recipes 8`"}, "no option --recipes"),
