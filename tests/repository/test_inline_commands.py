@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sgdec.cli.main import main
-from tests.helpers.commands_in_prose import complaint
+from tests.helpers.command_lines import complaint
 from tests.helpers.places import ROOT
 
 PAGES = [
@@ -65,11 +65,17 @@ def test_the_readme_installs_the_folder_that_new_plugin_writes(
     [
         ("sgdec decod", "no command decod"),
         ("sgdec course mark", "no command course mark"),
+        ("sgdec demo --quick", None),
+        ("sgdec demo --quik", "no option --quik"),
         ("sgdec decode --nbset 3", "no option --nbset"),
         ("sgdec decode --beam.sise 3", "no option --beam.sise"),
         ("sgdec decode --predictors nmt,fts ...", "no predictor named 'fts'"),
         ("sgdec decode --decoder baem", "no decoder named 'baem'"),
         ("sgdec train --model NAME", None),
+        ("sgdec cluster --model run/best", None),
+        ("sgdec corpus a.txt --output DIR -- --nbest 3", None),
+        ("sgdec corpus a.txt --output DIR -- --nbset 3", "no option --nbset"),
+        ("sgdec corpus a.txt --nbest 3 -- --nbest 3", "no option --nbest"),
         ("sgdec decode --predictors l2r=nmt,fsttok:fst --fst.path x --nmt2.weight 3 ...", None),
     ],
 )

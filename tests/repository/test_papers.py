@@ -19,7 +19,7 @@ from sgdec.cli.plugins import description
 from sgdec.errors import SgdecError
 from sgdec.plugins.host import KINDS, Host
 from sgdec.plugins.options import describe
-from tests.helpers.commands_in_prose import complaint
+from tests.helpers.command_lines import complaint
 from tests.helpers.places import ROOT
 
 HEADER = "| section | component | state | where |\n|---|---|---|---|\n"

@@ -1,4 +1,4 @@
-"""What is wrong with a command that a page shows: its name, its options, the plugins that it names."""
+"""Whether a command line of the documentation or of a help text exists: its command, options and plugins."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from importlib import import_module
 import click
 
 from sgdec.cli.main import COMMANDS
+from sgdec.cli.paths import Read
 from sgdec.errors import SgdecError
 from sgdec.plugins.host import Host
 from sgdec.plugins.options import describe, flag, separate_dotted, split_dotted
 from sgdec.plugins.predictor_list import EntryOptions, parse_predictors
 
 PLUGINS = {"--predictors": "predictor", "--decoder": "decoder", "--model": "model", "--engine": "engine"}
-"""Options whose values are names of plugins."""
+"""Options whose values are names of plugins, or in some commands files."""
 MADE = {"mine", "gru-lm"}
 """Plugins that pages tell how to write."""
 
@@ -24,12 +25,15 @@ MADE = {"mine", "gru-lm"}
 def complaint(command: str) -> str | None:
     """What is wrong with a command, or None."""
     _, name, *words = shlex.split(command)
+    if name == "corpus" and "--" in words:
+        own, inner = words[: words.index("--")], words[words.index("--") + 1 :]
+        return complaint(shlex.join(["sgdec", name, *own])) or complaint(shlex.join(["sgdec", "decode", *inner]))
     if name == "COMMAND" or name.startswith("-"):
         return None
     if name not in COMMANDS:
         return f"no command {name}"
     asked: click.Command = import_module(f"sgdec.cli.{name.replace('-', '_')}").command
-    if isinstance(asked, click.Group) and words and words[0] != "...":
+    if isinstance(asked, click.Group) and words and words[0] != "..." and not words[0].startswith("-"):
         if words[0] not in asked.commands:
             return f"no command {name} {words[0]}"
         asked = asked.commands[words.pop(0)]
@@ -48,7 +52,7 @@ def _of_options(command: click.Command, words: Sequence[str]) -> str | None:
         if word not in flags:
             return f"no option {word}"
         value = plain[place + 1] if place + 1 < len(plain) else ""
-        if value and not value.isupper() and word in PLUGINS:
+        if value and not value.isupper() and word in PLUGINS and not isinstance(flags[word].type, Read):
             _require_plugins(PLUGINS[word], value)
     for part, options in split_dotted(dotted).items():
         known = _options_of(part)
