@@ -33,8 +33,10 @@ Cost: at most ``size`` expansions for each target position; ``size`` states in m
 Departures: Algorithm 2 returns the best of the last beam, even if a hypothesis that lost its slot is better. Wu et
 al.'s ``beamsize`` is two options, ``prune_local`` and ``prune_final``, both off by default, with 3.0 their choice for
 each. ``prune_final`` drops finished hypotheses more than this below the best rank score so far, from the beam and
-from the list. The best hypothesis is listed even if it had no slot. With alpha = beta = 0 and no pruning this is pure
-beam search.
+from the list. The best hypothesis is listed even if it had no slot. In their search this pruning leads to a quick
+end; here it ends no search, because an open hypothesis has no rank score yet, and ``stop proven`` ends one without
+loss. A source token without attention adds beta log(1e-30) to a rank score, not -inf, so that hypotheses stay
+comparable. With alpha = beta = 0 and no pruning this is pure beam search.
 """
 
 from __future__ import annotations

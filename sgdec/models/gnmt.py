@@ -36,6 +36,12 @@ delta from 8 to 1, by the same factor at each of the first ``anneal_updates`` up
 if a resumed run plans more updates. The paper fixes delta at 1 for inference, so the first checkpoint with a delta of
 1 counts as better than all earlier ones.
 
+Departures. Layers are PyTorch's LSTMs: their gates have biases and m = sigmoid(o) tanh(c), where equation 11 has no
+biases and m = c sigmoid(o). So m is within [-1, 1] whatever c is. The constraints are off by default, because
+PyTorch's fused LSTM cannot clip inside a sequence; the paper trains every model with them. In 8 bits cells, residual
+sums, gates and element-wise operations stay in fp32, where section 6 has 16-bit integers, because PyTorch has no
+fixed-point arithmetic for them and fp32 is more exact.
+
 Cost of a step per row, in multiplications: 4 width (embedding + width) for the bottom layer (in a frozen model, the
 products with embeddings are looked up), 12 width^2 for each layer above, S x attention for scores, width x V for the
 softmax.

@@ -15,6 +15,11 @@ or if the encoder is not an LSTM stack of the same size. The initial parameters 
 for 1000 units. A stack of 64 units learnt a toy task only with both a larger ``init`` and a larger learning rate (0.3
 and 0.01).
 
+Departures of ``--parallel``: with ``hybrid`` all ranks have layers, where one of the paper's four GPUs stores only
+hidden states. The gradients of attention and softmax are summed in a ring, not on a root. Ranks hand on chunks of
+several time steps, not single steps, so that products are larger and messages fewer. HybridNMTIF is not described in
+detail: here the rank of the top layer computes the attention, and all ranks share the softmax.
+
 Cost of a step per row, in multiplications: 8 width^2 per layer (the first: 4 width (embedding + width), and 4 width^2
 more with input feeding), 2 S width for attention, 2 width^2 for equation 4, width x V for the softmax.
 """

@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from sgdec.errors import UsageError
+
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Score
+
+TOKENIZERS = "13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "none"
+"""SacreBLEU's tokenizers, apart from those that download a vocabulary when they are used."""
+SMOOTHING = "exp", "floor", "add-k", "none"
+"""SacreBLEU's ways to smooth n-gram precisions of zero."""
 
 
 class ScoredText(NamedTuple):
@@ -18,13 +25,32 @@ class ScoredText(NamedTuple):
     signature: str
 
 
-def bleu_and_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> list[ScoredText]:
-    """sacreBLEU's corpus BLEU (13a, cased) and chrF, with signatures."""
+def bleu_and_chrf(
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    *,
+    tokenize: str = TOKENIZERS[0],
+    smooth_method: str = SMOOTHING[0],
+) -> list[ScoredText]:
+    """sacreBLEU's corpus BLEU (cased) and chrF, with signatures.
+
+    ``tokenize`` and ``smooth_method`` concern BLEU only: one of `TOKENIZERS` and of `SMOOTHING`. With ``none`` for
+    both, BLEU is that of Moses' multi-bleu.perl, over the text's own tokens. Raises `UsageError` for a tokenizer
+    whose packages are not installed.
+    """
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
 
+    try:
+        # SacreBLEU warns about text that is tokenised already, unless it is forced.
+        own = BLEU(tokenize=tokenize, smooth_method=smooth_method, force=tokenize == "none")
+    except RuntimeError as error:
+        command = str(error).strip().splitlines()[-1].strip()
+        if not command.startswith("pip install"):
+            raise
+        raise UsageError(f"--tokenize {tokenize}: its packages are not installed ({command}).") from None
     scored = []
-    for metric in (BLEU(), CHRF()):
+    for metric in (own, CHRF()):
         score: Score = metric.corpus_score(list(hypotheses), [list(references)])
         scored.append(ScoredText(score.name, float(score.score), str(score), str(metric.get_signature())))
     return scored

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
+import random
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 import sacrebleu
 from click.testing import CliRunner
+from sacrebleu.metrics.bleu import BLEU
 
 from sgdec.cli.evaluate import command
-from sgdec.errors import SgdecError
+from sgdec.errors import SgdecError, UsageError
+from sgdec.text.bleu import SMOOTHING, TOKENIZERS, bleu_and_chrf
 
 REFERENCES = ["Zwei Männer gehen über die Straße.", "Ein Hund läuft am Strand entlang, schnell."]
 TRANSLATIONS = ["Zwei Männer gehen auf die Straße.", "Der Hund läuft am Strand entlang."]
@@ -43,6 +48,75 @@ def test_known_values() -> None:
 
     assert bleu(REFERENCES, REFERENCES) == pytest.approx(100)
     assert bleu(["x y z w v"] * 2, REFERENCES) < 5
+
+
+@pytest.mark.parametrize("tokenize", ["intl", "char", "zh", "none"])
+@pytest.mark.parametrize("smooth", SMOOTHING)
+def test_the_tokenizer_and_the_smoothing_are_those_of_sacrebleu(
+    tokenize: str, smooth: str, files: tuple[Path, Path]
+) -> None:
+    expected = sacrebleu.corpus_bleu(TRANSLATIONS, [REFERENCES], tokenize=tokenize, smooth_method=smooth)
+    options = ["--tokenize", tokenize, "--smooth-method", smooth, "--reference", str(files[0]), str(files[1])]
+    result = CliRunner().invoke(command, options)
+    lines = result.stdout.splitlines()
+    assert lines[0] == str(expected)
+    assert f"|tok:{tokenize}|smooth:{smooth}" in lines[1]
+
+
+def test_only_tokenizers_that_download_something_are_left_out() -> None:
+    downloads = {name for name in BLEU.TOKENIZERS if name.startswith(("spm", "flores", "spBLEU"))}
+    assert set(TOKENIZERS) == set(BLEU.TOKENIZERS) - downloads
+    assert set(SMOOTHING) == set(BLEU.SMOOTH_DEFAULTS)
+
+
+def multi_bleu(translations: list[str], references: list[str]) -> float:
+    """Moses' multi-bleu.perl for one reference, from its formulas: no smoothing, tokens between blanks."""
+    correct, total, length, reference_length = [0] * 4, [0] * 4, 0, 0
+    for translation, reference in zip(translations, references, strict=True):
+        ours, theirs = translation.split(), reference.split()
+        length, reference_length = length + len(ours), reference_length + len(theirs)
+        for n in range(1, 5):
+            counts = [
+                Counter(tuple(words[i : i + n]) for i in range(len(words) - n + 1)) for words in (ours, theirs)
+            ]
+            correct[n - 1] += (counts[0] & counts[1]).total()
+            total[n - 1] += counts[0].total()
+    if 0 in correct:
+        return 0.0
+    brevity = min(1.0, math.exp(1 - reference_length / length))
+    return 100 * brevity * math.exp(sum(math.log(c / t) for c, t in zip(correct, total, strict=True)) / 4)
+
+
+def test_without_tokenizer_and_smoothing_it_is_multi_bleu(
+    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    draw = random.Random(3)
+    seen = set()
+    for lines in (1, 2, 5, 150):
+        for _ in range(20):
+            references, translations = (
+                [" ".join([*draw.choices(["a", ",b", "b.", "C"], k=draw.randint(1, 9)), "."]) for _ in range(lines)]
+                for _ in range(2)
+            )
+            expected = multi_bleu(translations, references)
+            found = bleu_and_chrf(translations, references, tokenize="none", smooth_method="none")[0]
+            assert found.value == pytest.approx(expected, rel=1e-12)
+            seen.add(expected == 0.0)
+    assert seen == {True, False}
+    assert not caplog.records and capfd.readouterr().err == ""  # of 100 lines that end in " ."
+
+
+def test_a_tokenizer_whose_packages_are_missing_is_one_line(
+    files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sacrebleu.tokenizers import tokenizer_ja_mecab
+
+    monkeypatch.setattr(tokenizer_ja_mecab, "MeCab", None)
+    result = CliRunner().invoke(command, ["--tokenize", "ja-mecab", "--reference", str(files[0]), str(files[1])])
+    assert isinstance(result.exception, UsageError)
+    assert str(result.exception) == (
+        "--tokenize ja-mecab: its packages are not installed (pip install sacrebleu[ja])."
+    )
 
 
 def test_unequal_line_counts_are_refused(files: tuple[Path, Path]) -> None:

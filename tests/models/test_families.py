@@ -271,6 +271,27 @@ def test_decoders_agree_about_it(family: str, models: dict[str, str]) -> None:
         assert best.score == pytest.approx(sum(table[i, t] for i, t in enumerate((*best.tokens, EOS))), abs=1e-9)
 
 
+@pytest.mark.parametrize("make", [BeamDecoder, VanillaDecoder])
+def test_models_of_five_families_decode_together(make: type[Decoder], models: dict[str, str]) -> None:
+    """An ensemble of different architectures is the weighted sum of what each of them says alone."""
+    weights = {"gnmt": 0.3, "luong fed": 0.1, "shallow": 0.25, "deep": 0.15, "transformer": 0.2}
+    members = [
+        Member(f"nmt{n}", NmtPredictor(models[family], Context(precision="fp64")), weight=weight)
+        for n, (family, weight) in enumerate(weights.items())
+    ]
+    search = make(size=5, stop="full")  # type: ignore[call-arg]
+    seen = set()
+    for outcome in Scheduler(Constellation(members), search, nbest=3).run(SENTENCES):
+        for hypothesis in outcome.result.hypotheses:
+            tables = [teacher_forced(models[family], outcome.source, hypothesis.tokens) for family in weights]
+            alone = [sum(each[i, t] for i, t in enumerate((*hypothesis.tokens, EOS))) for each in tables]
+            assert hypothesis.scores == pytest.approx(alone, abs=1e-9)
+            total = sum(weight * score for weight, score in zip(weights.values(), alone, strict=True))
+            assert hypothesis.score == pytest.approx(total, abs=1e-9)
+            seen.add(hypothesis.tokens)
+    assert len(seen) > 5
+
+
 @pytest.mark.parametrize("family", OWN[1:])
 def test_a_deterministic_run_does_not_depend_on_the_batch(family: str, models: dict[str, str]) -> None:
     """In fp32, with packed products: bit for bit."""

@@ -8,6 +8,7 @@ from importlib import import_module
 from sgdec.cli.main import COMMANDS
 from sgdec.plugins.host import Host
 from sgdec.plugins.options import describe
+from sgdec.plugins.predictor_list import EntryOptions
 from tests.helpers.places import ROOT
 
 PAGE = (ROOT / "docs" / "from-sgnmt.md").read_text()
@@ -32,7 +33,7 @@ def test_every_option_of_sgnmt_is_named() -> None:
 def test_every_counterpart_exists() -> None:
     host = Host(autoload=False)
     plugins = {f"--{e.name}.{o.name}" for e in host.names() for o in describe(host.load(e.kind, e.name))}
-    plugins |= {f"--{entry.name}.weight" for entry in host.names("predictor")}
+    plugins |= {f"--{entry.name}.{o.name}" for entry in host.names("predictor") for o in describe(EntryOptions)}
     commands = [import_module(f"sgdec.cli.{name.replace('-', '_')}").command for name in COMMANDS]
     known = plugins | {flag for command in commands for parameter in command.params for flag in parameter.opts}
     code = [span for _, ours in rows() for span in re.findall(r"`([^`]+)`", ours)]
