@@ -59,6 +59,9 @@ def command(ctx: click.Context, /, **given: Any) -> int:
     # a causal model of Hugging Face, which continues a prompt
     sgdec decode --predictors hf --hf.model FOLDER \\
         --hf.prompt 'Translate to German: {source}' input.txt
+    # outputs that match a regular expression
+    sgdec decode --predictors nmt,regex --nmt.model run/best \\
+        --regex.pattern '[0-9]+ .*' input.txt
     # a model within lattices, both with weights
     sgdec decode --predictors nmt,fst --nmt.model run/best --nmt.weight 0.8 \\
         --fst.path 'lattices/{id}.fst' --fst.weight 0.2 --beam.size 10 input.txt

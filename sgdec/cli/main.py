@@ -116,7 +116,7 @@ class LazyGroup(Sectioned, click.Group):
 @click.version_option(package_name="sgdec")
 def sgdec() -> None:
     """Predictors score the next token, decoders search the space they span together. Predictors are translation
-    models, prompted causal models, lattices, n-gram models, grammars, lists and more, in any mix.
+    models, prompted causal models, lattices, n-gram models, regular expressions, lists and more, in any mix.
 
     \b
     # train a small model and decode with it, in minutes

@@ -19,7 +19,7 @@ from click.shell_completion import CompletionItem
 from sgdec.cli.paths import Command, Read, Written
 from sgdec.cli.sections import Row, SectionedOption, of_setting, option
 from sgdec.context import UNK
-from sgdec.errors import SgdecError, UsageError, one_line
+from sgdec.errors import SgdecError, UsageError, counted, one_line
 from sgdec.io.writing import write_whole
 from sgdec.plugins.options import (
     Option,
@@ -410,16 +410,19 @@ class Tally:
         log.info(str(self))
 
     def report_unproven(self) -> None:
-        """Logs, as the last line of a run, how many outputs an exact search could not prove, if there are any."""
-        if self._unproven:
-            gaps = [gap for gap in self._unproven if gap is not None and gap < math.inf]
+        """Logs, as the last line of a run, how many outputs an exact search could not prove, if there are any, and
+        of how many lists it proved the first output alone, whose gap is then 0."""
+        lists = self._unproven.count(0.0)
+        if lists:
+            are, proven = ("is", "its first output is") if lists == 1 else ("are", "their first outputs are")
+            log.warning(f"{lists} of {counted(self._outputs, 'list')} {are} not proven; {proven}")
+        if lists < len(self._unproven):
+            gaps = [gap for gap in self._unproven if gap is not None and 0 < gap < math.inf]
             known = [f"up to {max(gaps):.4g}"] if gaps else []
-            unknown = ["unknown"] if len(gaps) < len(self._unproven) else []
-            outputs = f"{self._outputs} output{'s' * (self._outputs != 1)}"
-            are = "is" if len(self._unproven) == 1 else "are"
-            log.warning(
-                f"{len(self._unproven)} of {outputs} {are} not proven (gap {' or '.join(known + unknown)})"
-            )
+            unknown = ["unknown"] if lists + len(gaps) < len(self._unproven) else []
+            outputs, number = counted(self._outputs, "output"), len(self._unproven) - lists
+            are = "is" if number == 1 else "are"
+            log.warning(f"{number} of {outputs} {are} not proven (gap {' or '.join(known + unknown)})")
 
     def __str__(self) -> str:
         seconds = max(time.monotonic() - self._started, 1e-9)

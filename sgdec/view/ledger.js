@@ -27,8 +27,8 @@ function ledger(search, place, select) {
     ...["step", "token", "weighted scores"].map(title => html("th", { scope: "col" }, title)),
     ...names.map((name, k) => html("th", { scope: "col", class: "number" },
       html("span", { class: `key ${series(k)}` }), name, weightOf(search.run.weights[k]))),
-    html("th", { scope: "col", class: "number" }, "total"),
-    html("th", { scope: "col", class: "words" }, "runner-up"),
+    html("th", { scope: "col", class: "number" }, "total so far"),
+    html("th", { scope: "col", class: "words" }, "best other"),
     alone && html("th", { scope: "col", class: "words" }, "alone"),
     where && html("th", { scope: "col" }, "place"),
   ));

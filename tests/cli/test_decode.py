@@ -124,6 +124,16 @@ def test_the_last_line_counts_what_a_budget_leaves_unproven(decode: Decode, tmp_
     assert "not proven" not in decode(*LOOSE, "--decoder", decoder, "in.ids").err
 
 
+def test_a_list_whose_first_output_alone_is_proven_is_told_so(decode: Decode, tmp_path: Path) -> None:
+    (tmp_path / "in.ids").write_text("5\n5 6\n")
+    words = ["--predictors", "wc", "--vocab-size", "9", "--input-format", "ids", "--max-length", "4"]
+    words += ["--output-format", "jsonl", "--decoder", "dfs", "--nbest", "5", "--dfs.max_expansions", "4"]
+    found = decode(*words, "in.ids")
+    assert [(row["proven"], row["gap"]) for row in found.rows] == [(False, 0.0)] * 2
+    said = [line for line in found.err.splitlines() if "not proven" in line]
+    assert said == ["Warning: 2 of 2 lists are not proven; their first outputs are"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["fst", "fst.gz"])
 def test_written_lattices_rescore_to_the_same_totals(decode: Decode, model: str, tmp_path: Path, suffix: str) -> None:
