@@ -20,7 +20,7 @@ from fuzz.mutations import MOST_UNPACKED, damaged, rearranged
 from fuzz.running import Runner
 
 SENTENCES = 3
-TORCH = re.compile(r"(model|model\.nplm)( |$)|^(train|average|cluster|evaluate|export|fit-length|quantize) ")
+TORCH = re.compile(r"(model|model\.nplm)( |$)|^(train|average|cluster|evaluate|export|fit-length|quantize|shortlist) ")
 """Commands that import torch."""
 
 
@@ -214,6 +214,10 @@ TARGETS: tuple[FileTarget, ...] = (
            "model=gnmt clusters clusters/clusters.json:json clusters/clusters.safetensors:safetensors"),
     decode("clusternmt model", "clusternmt --clusternmt.model model --clusternmt.clusters clusters",
            f"clusters model=gnmt {MODEL}"),
+    decode("shortlist", "shortlist --shortlist.model model --shortlist.path shortlist --shortlist.frequent 2",
+           "model=gnmt shortlist shortlist/shortlist.json:json shortlist/shortlist.safetensors:safetensors"),
+    decode("shortlist model", "shortlist --shortlist.model model --shortlist.path shortlist --shortlist.frequent 2",
+           f"shortlist model=gnmt {MODEL}"),
     *(target(f"hf {name}", "decode --predictors hf --hf.model model --max-length 3 in.txt",
              f"in.txt model={name} {TOKENIZER} model/model.safetensors:safetensors", rows=SENTENCES)
       for name in ("gpt2", "bart", "t5")),
@@ -335,6 +339,8 @@ TARGETS: tuple[FileTarget, ...] = (
            "model=transformer model/config.json:json model/model.safetensors:safetensors", **ANY),
     target("cluster", "cluster --model model --input in.txt --held-out outputs.txt --centroids 2 --k 2 "
            "--output out", f"in.txt:text outputs.txt:text model=gnmt {MODEL}"),
+    target("shortlist", "shortlist in.txt out.txt --model model --held-out in.txt out.txt --output out",
+           f"in.txt:text out.txt=in.txt:text model=gnmt {MODEL}"),
     target("demo lattices", "demo lattices --tokenizer numbers.spm --output out/{id}.fst numbers.en",
            "numbers.spm:binary numbers.en:text"),
     # Training.

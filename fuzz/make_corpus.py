@@ -167,6 +167,7 @@ def models() -> None:
     run(["quantize", "gnmt", "--output", "quantised"])
     run(["cluster", "--model", "gnmt", "--input", "in.txt", "--centroids", "2",
          "--output", "clusters", "--k", "2"])  # fmt: skip
+    run(["shortlist", "in.txt", "in.txt", "--model", "gnmt", "--output", "shortlist", "--k", "3"])
 
 
 def pretrained() -> None:
