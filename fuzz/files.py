@@ -20,7 +20,9 @@ from fuzz.mutations import MOST_UNPACKED, damaged, rearranged
 from fuzz.running import Runner
 
 SENTENCES = 3
-TORCH = re.compile(r"(model|model\.nplm)( |$)|^(train|average|cluster|evaluate|export|fit-length|quantize|shortlist) ")
+TORCH = re.compile(
+    r"(model|model\.nplm)( |$)|^(train|average|cluster|evaluate|export|fit-length|quantize|shortlist) "
+)
 """Commands that import torch."""
 
 
