@@ -11,12 +11,16 @@ in brackets. ``--clock cpu`` counts the seconds of all threads, and is fairer to
         and to log-probabilities, which is where the clusters have to arrive; both sides must agree on them first.
 
     python benchmarks/clusters.py model --model RUN/best --text TRAIN.SRC --lines 10000 --test TEST.SRC TEST.REF
-        [--centroids 100 300 1000 --k 10 --decode-k 5 --decoder beam --plot miss-rate.png]
+        [--centroids 100 300 1000 --k 10 --decode-k 5 --decoder beam --beam 5 --batch-size 64 --plot miss-rate.png]
+        [--shortlist FOLDER]
         A trained model. First what is missed: for each number of centroids, by K, how often the true arg-max token is
         outside the active set of its context on the test's source, and the mean active share; as a plot. Then what is
         gained: decoding the test with nmt, with clusternmt at each number of centroids, and with one cluster, which
         is the model with its never-used columns removed: sentences/s, BLEU, share of identical outputs, the share of
-        the vocabulary active, and the resident memory of a process that decodes with nothing else.
+        the vocabulary active, and the resident memory of a process that decodes with nothing else. Each number of
+        centroids is tried in two ways: each row has its own active set, and, as in the paper, all rows share the
+        union. The paper's settings (section 3.3) are --beam 2 --batch-size 20 and --beam 1 --batch-size 1, with
+        --decode-k 1 or 5. ``--shortlist`` adds the predictor shortlist, with a folder that `sgdec shortlist` wrote.
 """
 
 from __future__ import annotations
@@ -29,6 +33,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 from common import signature
@@ -36,6 +41,7 @@ from sgdec_decoders.beam import BeamDecoder
 from sgdec_decoders.vanilla import VanillaDecoder
 from sgdec_predictors.clusternmt import ClusterNmtPredictor
 from sgdec_predictors.nmt import NmtPredictor
+from sgdec_predictors.shortlist import ShortlistPredictor
 from torch import Tensor
 
 from sgdec.checkpoints.clusters import checksum, save_clusters
@@ -58,6 +64,7 @@ OWN_SHARE = 0.02
 """The share of the vocabulary that is active for one cluster: Figure 4, K = 1."""
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 DECODERS = {"beam": BeamDecoder, "vanilla": VanillaDecoder}
+PREDICTORS = {"nmt": NmtPredictor, "clusternmt": ClusterNmtPredictor, "shortlist": ShortlistPredictor}
 MIB = 2**20
 
 
@@ -81,6 +88,8 @@ def main() -> None:
     model.add_argument("--decode-k", type=int, default=5, help="K to decode with")
     model.add_argument("--decoder", choices=DECODERS, default="beam")
     model.add_argument("--beam", type=int, default=5)
+    model.add_argument("--batch-size", type=int, default=64)
+    model.add_argument("--shortlist", help="folder that `sgdec shortlist` wrote for the model")
     model.add_argument("--plot", default="miss-rate.png")
     model.set_defaults(work=measure_model)
     given = parser.parse_args()
@@ -182,10 +191,15 @@ def measure_model(given: argparse.Namespace) -> None:
         raise SystemExit("--decode-k must be from 1 to --k")
     clusters = build_all(given)
     with tempfile.TemporaryDirectory() as folder:
-        sides: dict[str, str | None] = {"nmt": None}
+        sides = {"nmt": Side("nmt", {"model": given.model})}
         for r, built in clusters.items():
-            sides[label(r)] = f"{folder}/{r}"
             save_clusters(f"{folder}/{r}", built, model=checksum(given.model), about={})
+            options = {"model": given.model, "clusters": f"{folder}/{r}", "k": given.decode_k}
+            sides[label(r)] = Side("clusternmt", options)
+            if r > 1:
+                sides[f"{label(r)}, shared"] = Side("clusternmt", {**options, "shared": True})
+        if given.shortlist:
+            sides["shortlist"] = Side("shortlist", {"model": given.model, "path": given.shortlist})
         compare(given, sides)
 
 
@@ -221,9 +235,19 @@ def label(r: int) -> str:
     return "never-used columns removed" if r == 1 else f"{r} centroids"
 
 
-def compare(given: argparse.Namespace, sides: Mapping[str, str | None]) -> None:
-    """Decode the test set with each predictor: the folder of its clusters, or None for `nmt`."""
-    predictors = {name: predictor(given.model, folder, given.decode_k) for name, folder in sides.items()}
+class Side(NamedTuple):
+    """A predictor by its name, with its options."""
+
+    name: str
+    options: dict[str, Any]
+
+    def load(self) -> NmtPredictor:
+        return PREDICTORS[self.name](**self.options)
+
+
+def compare(given: argparse.Namespace, sides: Mapping[str, Side]) -> None:
+    """Decode the test set with each predictor."""
+    predictors = {name: side.load() for name, side in sides.items()}
     source, target = predictors["nmt"].vocabularies
     assert source is not None and target is not None
     sources = [
@@ -234,18 +258,20 @@ def compare(given: argparse.Namespace, sides: Mapping[str, str | None]) -> None:
     found: dict[str, list[str]] = {}
 
     def decode(name: str) -> None:
-        found[name] = [target.decode(tokens) for tokens in best(predictors[name], given.decoder, given.beam, sources)]
+        found[name] = [target.decode(tokens) for tokens in best(predictors[name], given, sources)]
 
     seconds = alternate({name: lambda name=name: decode(name) for name in sides}, given.runs, given.clock)  # type: ignore[misc]
-    print(f"{given.decoder} {given.beam}, K = {given.decode_k}, {len(sources)} sentences; ratios to nmt:")
+    setting = f"{given.decoder} {given.beam}, batches of {given.batch_size}, K = {given.decode_k}"
+    print(f"{setting}, {len(sources)} sentences; ratios to nmt:")
     usual, plain = bleu(found["nmt"], references), 0.0
-    for name, folder in sides.items():
+    for name, of in sides.items():
         middle, times, side = statistics.median(seconds[name]), seconds[name], predictors[name]
         same = statistics.mean(a == b for a, b in zip(found[name], found["nmt"], strict=True))
-        memory = resident(given, folder, sources[:64])
+        memory = resident(given, of, sources[:64])
         plain = plain or memory
         scored = bleu(found[name], references)
-        active = f"{side.active_share:.2%} active" if isinstance(side, ClusterNmtPredictor) else "all active"
+        share = getattr(side, "active_share", None)
+        active = "all active" if share is None else f"{share:.2%} active"
         print(
             f"  {name}: {len(sources) / middle:.1f} sentences/s "
             f"[{len(sources) / max(times):.1f} to {len(sources) / min(times):.1f}], "
@@ -254,32 +280,28 @@ def compare(given: argparse.Namespace, sides: Mapping[str, str | None]) -> None:
         )  # fmt: skip
 
 
-def predictor(model: str, folder: str | None, k: int) -> NmtPredictor:
-    return NmtPredictor(model) if folder is None else ClusterNmtPredictor(model, folder, k)
-
-
-def best(side: NmtPredictor, decoder: str, beam: int, sources: Sequence[Source]) -> list[tuple[int, ...]]:
+def best(side: NmtPredictor, given: argparse.Namespace, sources: Sequence[Source]) -> list[tuple[int, ...]]:
     """The best output of each sentence."""
     assert side.vocabularies.target is not None
     constellation = Constellation.of({"nmt": side}, vocab_size=side.vocabularies.target.size)
-    outcomes = list(Scheduler(constellation, DECODERS[decoder](size=beam)).run(sources))
+    decoder = DECODERS[given.decoder](size=given.beam)
+    outcomes = list(Scheduler(constellation, decoder, batch_size=given.batch_size).run(sources))
     for outcome in outcomes:
         if outcome.error is not None:
             raise outcome.error
     return [outcome.result.hypotheses[0].tokens for outcome in outcomes]
 
 
-def resident(given: argparse.Namespace, folder: str | None, sources: Sequence[Source]) -> float:
+def resident(given: argparse.Namespace, side: Side, sources: Sequence[Source]) -> float:
     """MiB of memory that a fresh process has after it has loaded one predictor and decoded some sentences."""
     fresh = multiprocessing.get_context("spawn")
     with fresh.Pool(1) as process:
-        return process.apply(resident_here, (given, folder, sources))
+        return process.apply(resident_here, (given, side, sources))
 
 
-def resident_here(given: argparse.Namespace, folder: str | None, sources: Sequence[Source]) -> float:
+def resident_here(given: argparse.Namespace, side: Side, sources: Sequence[Source]) -> float:
     torch.set_num_threads(given.threads)
-    side = predictor(given.model, folder, given.decode_k)
-    best(side, given.decoder, given.beam, sources)
+    best(side.load(), given, sources)
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / MIB
 

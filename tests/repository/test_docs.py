@@ -42,6 +42,8 @@ IN_ORDER = [
     ROOT / "docs" / "howto" / "reproduce-generate.md",
     ROOT / "examples" / "course" / "README.md",
 ]
+ALSO_ELSEWHERE = {"gallery"}
+"""Pages whose commands are those of other pages."""
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").rglob("*.md"))]
 BLOCK = re.compile(r"^( *)```(\S*)[^\n]*\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 SHOWN = re.compile(r"savefig\(\"(.*?)\"")
@@ -128,7 +130,13 @@ def test_the_handouts_grade_their_starters_alike() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", IN_ORDER, ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=[pytest.mark.exhaustive] if page.stem in ALSO_ELSEWHERE else [], id=page.stem)
+        for page in IN_ORDER
+    ],
+)
 def test_a_page_runs_from_top_to_bottom(
     page: Path, tmp_path: Path, programs: Path, request: pytest.FixtureRequest
 ) -> None:
