@@ -43,7 +43,9 @@ class ShortlistPredictor(NmtPredictor):
         k: Annotated[
             int, Field(ge=0, description="use this many translations of each source token; 0 = all recorded")
         ] = 0,
-        frequent: Annotated[int, Field(ge=0, description="use this many of the most frequent tokens")] = 100,
+        frequent: Annotated[
+            int | None, Field(ge=0, description="use this many of the most frequent tokens; default: all recorded")
+        ] = None,
         context: Context | None = None,
     ) -> None:
         from sgdec.checkpoints.shortlists import load_shortlist
@@ -59,6 +61,7 @@ class ShortlistPredictor(NmtPredictor):
         found = load_shortlist(path, self.vocabularies)
         if k > found.k:
             raise UsageError(f"--shortlist.k {k}: {path} has {found.k} translations of a source token at most.")
+        frequent = len(found.frequent) if frequent is None else frequent
         if frequent > len(found.frequent):
             raise UsageError(f"--shortlist.frequent {frequent}: {path} lists {len(found.frequent)} frequent tokens.")
         self._projection = ShortlistProjection(found, k or found.k, frequent, output_layer(self._model))

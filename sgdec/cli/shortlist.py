@@ -109,15 +109,15 @@ def command(
     )
     if held_out is not None:
         missed = total = listed = 0
-        common = {EOS, *found.frequent[:100].tolist()}
+        common = {EOS, *found.frequent.tolist()}
         held = list(read_pairs(*held_out, vocabularies.source, vocabularies.target, None))
         for one, other in held:
             active = common | set(found.translations(one).tolist())
             missed += sum(token not in active for token in other)
             total, listed = total + len(other), listed + len(active)
         log.info(
-            f"with k = {found.k} and 100 frequent tokens, {missed / max(total, 1):.2%} of the target tokens of "
-            f"{held_out[1]} are not listed; lists have {listed / max(len(held), 1):,.0f} tokens on average"
+            f"{missed / max(total, 1):.2%} of the target tokens of {held_out[1]} are not listed; lists have "
+            f"{listed / max(len(held), 1):,.0f} tokens on average"
         )
 
 

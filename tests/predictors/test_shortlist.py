@@ -64,7 +64,7 @@ def test_a_row_is_the_softmax_over_its_own_sentence_s_list(
     model: str, folder: str, k: int, frequent: int, precision: str
 ) -> None:
     context = Context(precision=precision)
-    predictor = ShortlistPredictor(model, folder, k=k, frequent=frequent, context=context)
+    predictor = ShortlistPredictor(model, folder, k=k, frequent=None if frequent == 3 else frequent, context=context)
     found, plain = rows(predictor), rows(NmtPredictor(model, context))
     for row, source in enumerate([*SOURCES, *SOURCES]):
         listed = {token for each in source.tokens for token in RANKED.get(each, [])[: k or None]}
@@ -99,7 +99,7 @@ def test_more_than_is_recorded_is_refused(model: str, folder: str) -> None:
     with pytest.raises(UsageError, match=r"--shortlist.k 5: .* has 4 translations of a source token at most\."):
         ShortlistPredictor(model, folder, k=5, frequent=0)
     with pytest.raises(UsageError, match=r"--shortlist.frequent 100: .* lists 3 frequent tokens\."):
-        ShortlistPredictor(model, folder)
+        ShortlistPredictor(model, folder, frequent=100)
 
 
 def test_an_8_bit_model_is_refused_with_a_way_out(model: str, folder: str) -> None:
