@@ -21,20 +21,19 @@ the size of the union, as a share of V.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
 import sgdec
 from sgdec import BatchPredictor, Context, SgdecError, UsageError
-from sgdec.context import Vocabularies
-from sgdec_predictors.nmt import NmtPredictor
+from sgdec_predictors.trained.reduced import ReducedNmtPredictor
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-class ClusterNmtPredictor(NmtPredictor):
+class ClusterNmtPredictor(ReducedNmtPredictor):
     """A sequence-to-sequence model that scores the active tokens of a context's cluster."""
 
     def __init__(
@@ -51,43 +50,18 @@ class ClusterNmtPredictor(NmtPredictor):
         from sgdec.models.active import output_layer
         from sgdec.models.clusters import ClusterProjection
 
-        if context is not None and context.precision == "int8":
-            raise UsageError(
-                "clusternmt: 8-bit models project onto the whole vocabulary. Give the model that this one was made "
-                "of, without --precision int8, or the predictor nmt."
-            )
+        super().__init__(model, context, name="clusternmt")
         found = load_clusters(clusters, model=model)
         if k > found.k:
             raise UsageError(f"--clusternmt.k {k}: {clusters} was built with the {found.k} likeliest tokens at most.")
-        super().__init__(model, context)
         layer = output_layer(self._model)
         if layer.weight.shape != (found.vocab_size, found.centroids.shape[1]):
             raise SgdecError(f"{clusters}: the clusters do not fit the model's projection. Run `sgdec cluster`.")
         self._projection = ClusterProjection(found, k or found.k, layer, shared=shared)
-        self._projections = self._columns = 0
-
-    @classmethod
-    def read_vocabularies(cls, model: str, **options: Any) -> Vocabularies:
-        """The vocabularies of a checkpoint, without loading its weights."""
-        return super().read_vocabularies(model)
-
-    @property
-    def active_share(self) -> float:
-        """The mean share of the vocabulary that is active in a projection: the union of its rows' sets."""
-        return self._columns / (self._projections * self._projection.vocab_size) if self._projections else 0.0
-
-    def summary(self) -> str:
-        """The line at the end of a run."""
-        said = f"{self.active_share:.2%} of the vocabulary active, mean of {self._projections} projections"
-        more = super().summary()
-        return said if more is None else f"{said}; {more}"
 
     def _log_probabilities(self, output: Tensor) -> Tensor:
         """Outputs ``[rows, d]`` to scores ``[rows, V]``."""
-        scores, columns = self._projection(output)
-        self._projections += 1
-        self._columns += columns
-        return scores
+        return self._counted(*self._projection(output))
 
 
 @sgdec.hookimpl

@@ -20,20 +20,20 @@ reports the size of the union, as a share of V.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
 import sgdec
 from sgdec import BatchPredictor, Context, UsageError
-from sgdec.context import Vocabularies
-from sgdec_predictors.nmt import NmtPredictor, NmtState
+from sgdec_predictors.nmt import NmtState
+from sgdec_predictors.trained.reduced import ReducedNmtPredictor
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-class ShortlistPredictor(NmtPredictor):
+class ShortlistPredictor(ReducedNmtPredictor):
     """A sequence-to-sequence model that scores likely translations of the source's tokens, and frequent tokens."""
 
     def __init__(
@@ -52,12 +52,7 @@ class ShortlistPredictor(NmtPredictor):
         from sgdec.models.active import output_layer
         from sgdec.models.shortlists import ShortlistProjection
 
-        if context is not None and context.precision == "int8":
-            raise UsageError(
-                "shortlist: 8-bit models project onto the whole vocabulary. Give the model that this one was made "
-                "of, without --precision int8, or the predictor nmt."
-            )
-        super().__init__(model, context)
+        super().__init__(model, context, name="shortlist")
         found = load_shortlist(path, self.vocabularies)
         if k > found.k:
             raise UsageError(f"--shortlist.k {k}: {path} has {found.k} translations of a source token at most.")
@@ -65,29 +60,10 @@ class ShortlistPredictor(NmtPredictor):
         if frequent > len(found.frequent):
             raise UsageError(f"--shortlist.frequent {frequent}: {path} lists {len(found.frequent)} frequent tokens.")
         self._projection = ShortlistProjection(found, k or found.k, frequent, output_layer(self._model))
-        self._projections = self._columns = 0
-
-    @classmethod
-    def read_vocabularies(cls, model: str, **options: Any) -> Vocabularies:
-        """The vocabularies of a checkpoint, without loading its weights."""
-        return super().read_vocabularies(model)
-
-    @property
-    def active_share(self) -> float:
-        """The mean share of the vocabulary that is active in a projection: the union of its rows' lists."""
-        return self._columns / (self._projections * self._projection.vocab_size) if self._projections else 0.0
-
-    def summary(self) -> str:
-        """The line at the end of a run."""
-        said = f"{self.active_share:.2%} of the vocabulary active, mean of {self._projections} projections"
-        more = super().summary()
-        return said if more is None else f"{said}; {more}"
 
     def _predict(self, states: Sequence[NmtState]) -> Tensor:
-        scores, columns = self._projection(self._outputs(states), [state.sentence.tokens for state in states])
-        self._projections += 1
-        self._columns += columns
-        return scores
+        sources = [state.sentence.tokens for state in states]
+        return self._counted(*self._projection(self._outputs(states), sources))
 
 
 @sgdec.hookimpl

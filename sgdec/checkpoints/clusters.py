@@ -13,15 +13,13 @@ from typing import Any
 
 import torch
 
-from sgdec.checkpoints.files import load_tensors, read_json, save_tensors, write_folder, write_json
 from sgdec.checkpoints.layout import WEIGHTS, find_checkpoint
+from sgdec.checkpoints.tensor_folders import TensorFolder
 from sgdec.context import EOS
-from sgdec.errors import SgdecError, UsageError
+from sgdec.errors import SgdecError
 from sgdec.models.clusters import Clusters
 
-FORMAT = 1
-"""The version of clusters.json; a reader refuses unknown versions."""
-TENSORS, DESCRIPTION = "clusters.safetensors", "clusters.json"
+FOLDER = TensorFolder("clusters", "clusters", "the clusters are damaged", "sgdec cluster", format=1)
 
 
 def save_clusters(folder: str | Path, clusters: Clusters, *, model: str, about: Mapping[str, Any]) -> None:
@@ -30,33 +28,15 @@ def save_clusters(folder: str | Path, clusters: Clusters, *, model: str, about: 
     Existing clusters are replaced, both files at once. Raises `UsageError` if the folder contains anything else,
     `SgdecError` if it cannot be written.
     """
-    folder = Path(folder)
-    require_room(folder)
     tensors = {name: getattr(clusters, name) for name in ("centroids", "starts", "tokens", "ranks", "members")}
     description = {
-        "format": FORMAT,
         "model": model,
         "vocab_size": clusters.vocab_size,
         "dimension": clusters.centroids.shape[1],
         "centroids": len(clusters.centroids),
         "k": clusters.k,
-        **about,
     }
-
-    def write(partial: Path) -> None:
-        save_tensors(partial / TENSORS, tensors)
-        write_json(partial / DESCRIPTION, description)
-
-    write_folder(folder.resolve(), write, advice="Give another --output.")
-
-
-def require_room(folder: str | Path) -> None:
-    """Raises `UsageError` if clusters would replace anything other than clusters."""
-    folder = Path(folder)
-    if folder.exists() and (
-        not folder.is_dir() or {entry.name for entry in folder.iterdir()} - {TENSORS, DESCRIPTION}
-    ):
-        raise UsageError(f"--output {folder}: there is something other than clusters. Give a separate folder.")
+    FOLDER.write(folder, tensors, {**description, **about})
 
 
 def load_clusters(folder: str | Path, *, model: str | Path | None = None) -> Clusters:
@@ -65,22 +45,13 @@ def load_clusters(folder: str | Path, *, model: str | Path | None = None) -> Clu
     Raises `SgdecError`, naming the file, if a file is missing or damaged, and if the clusters do not belong to the
     checkpoint ``model``, if one is given.
     """
-    folder = Path(folder)
-    if not (folder / DESCRIPTION).is_file():
-        raise SgdecError(f"{folder}: no {DESCRIPTION} here. Expected a folder that `sgdec cluster` wrote.")
-    description = read_json(folder / DESCRIPTION)
-    if description.get("format") != FORMAT:
-        raise SgdecError(
-            f"{folder / DESCRIPTION}: format {description.get('format')!r}, expected {FORMAT}. Use another sgdec."
-        )
+    description = FOLDER.describe(folder)
     if model is not None and description.get("model") != checksum(model):
         raise SgdecError(f"{folder}: these clusters are of another model than {model}; run `sgdec cluster` for it.")
-    tensors = load_tensors(folder / TENSORS)
-    try:
+    tensors = FOLDER.load(folder)
+    with FOLDER.checking(folder):
         clusters = Clusters(**tensors, vocab_size=description["vocab_size"])
         _check(clusters)
-    except (KeyError, TypeError, ValueError, IndexError, RuntimeError) as error:
-        raise SgdecError(f"{folder}: the clusters are damaged ({error}). Run `sgdec cluster` again.") from None
     return clusters
 
 

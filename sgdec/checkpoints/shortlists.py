@@ -12,14 +12,12 @@ from typing import Any
 
 import torch
 
-from sgdec.checkpoints.files import load_tensors, read_json, save_tensors, write_folder, write_json
+from sgdec.checkpoints.tensor_folders import TensorFolder
 from sgdec.context import Vocabularies
-from sgdec.errors import SgdecError, UsageError
+from sgdec.errors import SgdecError
 from sgdec.models.shortlists import Shortlist
 
-FORMAT = 1
-"""The version of shortlist.json; a reader refuses unknown versions."""
-TENSORS, DESCRIPTION = "shortlist.safetensors", "shortlist.json"
+FOLDER = TensorFolder("shortlist", "a shortlist", "the shortlist is damaged", "sgdec shortlist", format=1)
 
 
 def save_shortlist(
@@ -30,31 +28,9 @@ def save_shortlist(
     An existing shortlist is replaced, both files at once. Raises `UsageError` if the folder contains anything else,
     `SgdecError` if it cannot be written.
     """
-    folder = Path(folder)
-    require_room(folder)
     tensors = {name: getattr(shortlist, name) for name in ("starts", "tokens", "frequent")}
-    description = {
-        "format": FORMAT,
-        **_fingerprints(vocabularies),
-        "source_vocab_size": len(shortlist.starts) - 1,
-        "vocab_size": shortlist.vocab_size,
-        **about,
-    }
-
-    def write(partial: Path) -> None:
-        save_tensors(partial / TENSORS, tensors)
-        write_json(partial / DESCRIPTION, description)
-
-    write_folder(folder.resolve(), write, advice="Give another --output.")
-
-
-def require_room(folder: str | Path) -> None:
-    """Raises `UsageError` if a shortlist would replace anything other than a shortlist."""
-    folder = Path(folder)
-    if folder.exists() and (
-        not folder.is_dir() or {entry.name for entry in folder.iterdir()} - {TENSORS, DESCRIPTION}
-    ):
-        raise UsageError(f"--output {folder}: there is something other than a shortlist. Give a separate folder.")
+    sizes = {"source_vocab_size": len(shortlist.starts) - 1, "vocab_size": shortlist.vocab_size}
+    FOLDER.write(folder, tensors, {**_fingerprints(vocabularies), **sizes, **about})
 
 
 def load_shortlist(folder: str | Path, vocabularies: Vocabularies) -> Shortlist:
@@ -63,26 +39,17 @@ def load_shortlist(folder: str | Path, vocabularies: Vocabularies) -> Shortlist:
     Raises `SgdecError`, naming the file, if a file is missing or damaged, and if the shortlist is of other
     vocabularies.
     """
-    folder = Path(folder)
-    if not (folder / DESCRIPTION).is_file():
-        raise SgdecError(f"{folder}: no {DESCRIPTION} here. Expected a folder that `sgdec shortlist` wrote.")
-    description = read_json(folder / DESCRIPTION)
-    if description.get("format") != FORMAT:
-        raise SgdecError(
-            f"{folder / DESCRIPTION}: format {description.get('format')!r}, expected {FORMAT}. Use another sgdec."
-        )
+    description = FOLDER.describe(folder)
     for side, expected in _fingerprints(vocabularies).items():
         if description.get(side) != expected:
             raise SgdecError(
                 f"{folder}: this shortlist is of another {side} vocabulary than the model's. "
                 "Run `sgdec shortlist` for the model."
             )
-    tensors = load_tensors(folder / TENSORS)
-    try:
+    tensors = FOLDER.load(folder)
+    with FOLDER.checking(folder):
         shortlist = Shortlist(**tensors, vocab_size=description["vocab_size"])
         _check(shortlist, vocabularies)
-    except (KeyError, TypeError, ValueError, IndexError, RuntimeError) as error:
-        raise SgdecError(f"{folder}: the shortlist is damaged ({error}). Run `sgdec shortlist` again.") from None
     return shortlist
 
 

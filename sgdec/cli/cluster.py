@@ -86,7 +86,7 @@ def command(
     """
     import torch
 
-    from sgdec.checkpoints.clusters import checksum, require_room, save_clusters
+    from sgdec.checkpoints.clusters import FOLDER, checksum, save_clusters
     from sgdec.checkpoints.layout import find_checkpoint, read_config
     from sgdec.checkpoints.loading import load_model
     from sgdec.checkpoints.quantised import SECTION
@@ -96,7 +96,7 @@ def command(
 
     require_faiss()
     require_device(device)
-    require_room(output)
+    FOLDER.require_room(output)
     if threads is not None:
         torch.set_num_threads(threads)
     if SECTION in read_config(find_checkpoint(model)):

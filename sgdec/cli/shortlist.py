@@ -86,10 +86,10 @@ def command(
     with an empty side are skipped.
     """
     from sgdec.checkpoints.layout import load_vocabularies
-    from sgdec.checkpoints.shortlists import require_room, save_shortlist
+    from sgdec.checkpoints.shortlists import FOLDER, save_shortlist
     from sgdec.estimation.lexicon import estimate_lexicon, shortlist_of
 
-    require_room(output)
+    FOLDER.require_room(output)
     vocabularies = load_vocabularies(model)
     if vocabularies.source is None or vocabularies.target is None:
         raise SgdecError(f"{model}: a language model reads no source, so it needs no shortlist.")

@@ -36,8 +36,8 @@ class Shortlist:
 
     def best(self, k: int) -> Shortlist:
         """The k most probable translations of each source token only."""
-        kept = torch.cat([torch.arange(size) < k for size in self.starts.diff().tolist()])
-        sets = ActiveSets(self.starts, self.tokens).where(kept)
+        rank = torch.arange(len(self.tokens)) - torch.repeat_interleave(self.starts[:-1], self.starts.diff())
+        sets = ActiveSets(self.starts, self.tokens).where(rank < k)
         return Shortlist(sets.starts, sets.tokens, self.frequent, self.vocab_size)
 
     def translations(self, source: Sequence[int]) -> Tensor:

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from sgdec_predictors.clusternmt import ClusterNmtPredictor
 
-from sgdec.checkpoints.clusters import DESCRIPTION, TENSORS, load_clusters, save_clusters
+from sgdec.checkpoints.clusters import FOLDER, load_clusters, save_clusters
 from sgdec.checkpoints.quantised import SECTION
 from sgdec.cli.cluster import command, own_outputs
 from sgdec.cli.main import main
@@ -160,7 +160,7 @@ def test_clusters_come_back_from_their_files(tmp_path: Path) -> None:
         before, after = getattr(clusters, name), getattr(again, name)
         assert after.equal(before) and after.dtype == before.dtype
     assert again.vocab_size == V
-    description = json.loads((tmp_path / "new" / "folder" / DESCRIPTION).read_text())
+    description = json.loads((tmp_path / "new" / "folder" / FOLDER.description).read_text())
     assert description == {
         "format": 1, "model": "abc", "vocab_size": V, "dimension": WIDTH, "centroids": 5, "k": 3, "input": "train.en",
     }  # fmt: skip
@@ -196,8 +196,8 @@ def test_damaged_clusters_are_refused(tmp_path: Path, change: dict[str, Any], me
     )  # fmt: skip
     save_clusters(tmp_path, sound, model="", about={})
     load_clusters(tmp_path)
-    tensors = {**load_file(tmp_path / TENSORS), **change}
-    save_file({name: tensor for name, tensor in tensors.items() if tensor is not None}, tmp_path / TENSORS)
+    tensors = {**load_file(tmp_path / FOLDER.tensors), **change}
+    save_file({name: tensor for name, tensor in tensors.items() if tensor is not None}, tmp_path / FOLDER.tensors)
     with pytest.raises(SgdecError, match=rf"the clusters are damaged \(.*{message}.*\)\. Run `sgdec cluster` again"):
         load_clusters(tmp_path)
 
@@ -225,7 +225,7 @@ def test_the_command_writes_clusters_that_the_predictor_reads(
     assert outputs.lines == [1, 2, 3, 4, 5, 6]
     said = capsys.readouterr().err
     assert "clusters of" in said and "k = 2:" in said
-    description = json.loads((tmp_path / "out" / DESCRIPTION).read_text())
+    description = json.loads((tmp_path / "out" / FOLDER.description).read_text())
     assert description["k"] == 2 and len(description["held_out"]["miss_rate"]) == 2
     predictor = ClusterNmtPredictor(model, str(tmp_path / "out"))
     predictor.predict_batch(predictor.initialize_batch(SOURCES))

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sgdec.estimation import lexicon
@@ -36,8 +36,10 @@ def by_hand(pairs: Pairs, iterations: int) -> dict[tuple[int, int], float]:
     return table
 
 
-@given(PAIRS, st.integers(1, 4), st.sampled_from([1, 5, 1 << 22]))
-def test_the_table_is_that_of_the_equations_whatever_the_blocks(pairs: Pairs, iterations: int, at_once: int) -> None:
+@pytest.mark.parametrize("at_once", [1, 5, 1 << 22])
+@example([([3], [4]), ([5, 3], [6, 3]), ([], [4]), ([4], [6])], 2)
+@given(PAIRS, st.integers(1, 4))
+def test_the_table_is_that_of_the_equations_whatever_the_blocks(at_once: int, pairs: Pairs, iterations: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lexicon, "LINKS_AT_ONCE", at_once)
         found = estimate_lexicon(pairs, V, iterations=iterations)

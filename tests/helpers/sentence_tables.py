@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.helpers.browsing import Reader
@@ -9,6 +11,21 @@ from tests.helpers.browsing import Reader
 WIDE, PHONE = (1400, 900), (400, 800)
 """Widths and heights of screens."""
 VISIBLE = "[...document.querySelectorAll('#outputs tbody tr')].filter(row => row.checkVisibility())"
+
+
+@contextmanager
+def opening(reader: Reader, folder: Path) -> Iterator[Callable[[str], Reader]]:
+    """A function that opens a page, given as HTML. At the end no page may have complained."""
+
+    def open_(html: str) -> Reader:
+        file = folder / "page.html"
+        file.write_text(html, encoding="utf-8")
+        reader.open(file)
+        return reader
+
+    yield open_
+    resize(reader, WIDE)
+    assert reader.complaints == []
 
 
 def resize(reader: Reader, screen: tuple[int, int]) -> None:

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from sgdec.models.attention import AdditiveAttention
 from sgdec.models.base import Memory, ModelContext
 from sgdec.models.deep_transition import DeepTransition
-from sgdec.models.gru import GRUBlock, GRUDecoder, GRUEncoder, VariationalDropout
+from sgdec.models.gru import GRUBlock, GRUDecoder, GRUEncoder, Masks, VariationalDropout
+from sgdec.models.gru_lm import GRULM
 from sgdec.models.shallow import Shallow
 from tests.helpers.families import make
 
@@ -151,6 +152,23 @@ def test_dropout_has_one_mask_for_all_steps_of_a_sentence() -> None:
     encoder(torch.ones(2, 5, 4, dtype=torch.float64), MASK)
     (read,) = seen
     assert read.eq(read[:, :1]).all() and set(read.unique().tolist()) == {0.0, 2.0}
+
+
+@pytest.mark.parametrize("block", [0, 1, 2])
+def test_the_mask_of_a_block_hides_its_state_from_it_in_training_as_in_the_language_model(
+    block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mask of zeros does what a product with zeros does."""
+    model = shaken(GRULM(ModelContext(0, 12), depth=3, width=6, embedding=4, dropout=0.5))
+    target = torch.tensor([[1, 5, 7, 3], [1, 3, 3, 9]])
+    zero = torch.zeros(2, 6, dtype=torch.float64)
+    masks = Masks([zero if place == block else None for place in range(3)], [None, None])
+    with monkeypatch.context() as patch:
+        patch.setattr(model.dropout, "forward", lambda like: masks)
+        masked = model(target)
+    without = model(target)
+    [model.first, model.second, *model.transitions][block].recurrent[0].weight.data.zero_()
+    assert torch.allclose(masked, model(target)) and not torch.allclose(masked, without)
 
 
 def test_the_deep_model_of_the_paper_instantiates() -> None:

@@ -17,7 +17,7 @@ from sgdec_predictors.nmt import NmtPredictor
 from sgdec_predictors.shortlist import ShortlistPredictor
 
 from sgdec.checkpoints.layout import load_vocabularies
-from sgdec.checkpoints.shortlists import DESCRIPTION, TENSORS, load_shortlist, save_shortlist
+from sgdec.checkpoints.shortlists import FOLDER, load_shortlist, save_shortlist
 from sgdec.cli.main import main
 from sgdec.context import EOS, Context
 from sgdec.errors import SgdecError, UsageError
@@ -128,9 +128,9 @@ DAMAGE: dict[str, Any] = {
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_damage_is_one_line(model: str, damage: str, tmp_path: Path) -> None:
     write(tmp_path, model, RANKED, FREQUENT)
-    parts = load_file(tmp_path / TENSORS)
+    parts = load_file(tmp_path / FOLDER.tensors)
     DAMAGE[damage](parts)
-    save_file(parts, tmp_path / TENSORS)
+    save_file(parts, tmp_path / FOLDER.tensors)
     with pytest.raises(SgdecError, match=r"the shortlist is damaged \(.*\)\. Run `sgdec shortlist` again\."):
         load_shortlist(tmp_path, load_vocabularies(model))
 
@@ -138,11 +138,11 @@ def test_damage_is_one_line(model: str, damage: str, tmp_path: Path) -> None:
 def test_a_cut_or_missing_or_newer_file_is_one_line(model: str, tmp_path: Path) -> None:
     vocabularies = load_vocabularies(model)
     write(tmp_path / "sl", model, RANKED, FREQUENT)
-    tensors = (tmp_path / "sl" / TENSORS).read_bytes()
-    (tmp_path / "sl" / TENSORS).write_bytes(tensors[:-9])
+    tensors = (tmp_path / "sl" / FOLDER.tensors).read_bytes()
+    (tmp_path / "sl" / FOLDER.tensors).write_bytes(tensors[:-9])
     with pytest.raises(SgdecError, match="the tensor file is damaged"):
         load_shortlist(tmp_path / "sl", vocabularies)
-    (tmp_path / "sl" / DESCRIPTION).write_text(json.dumps({"format": 9}))
+    (tmp_path / "sl" / FOLDER.description).write_text(json.dumps({"format": 9}))
     with pytest.raises(SgdecError, match="format 9, expected 1"):
         load_shortlist(tmp_path / "sl", vocabularies)
     with pytest.raises(SgdecError, match=r"no shortlist\.json here"):

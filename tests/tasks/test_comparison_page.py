@@ -13,7 +13,16 @@ from sgdec.tasks.comparison import Comparison, compare
 from sgdec.tasks.comparison_page import page
 from tests.helpers.breadth import examples, some
 from tests.helpers.browsing import Reader, chromium
-from tests.helpers.sentence_tables import PHONE, WIDE, choose, find, resize, said, shown, visible_without_scripts
+from tests.helpers.sentence_tables import (
+    PHONE,
+    choose,
+    find,
+    opening,
+    resize,
+    said,
+    shown,
+    visible_without_scripts,
+)
 from tests.helpers.web_pages import Page, needs_browser, run_in_browser
 
 pytest.importorskip("sacrebleu")
@@ -93,17 +102,8 @@ def reader() -> Iterator[Reader]:
 
 @pytest.fixture
 def opened(reader: Reader, tmp_path: Path) -> Iterator[Open]:
-    """Opens the page of a comparison. At the end no page may have complained."""
-
-    def open_(comparison: Comparison) -> Reader:
-        file = tmp_path / "page.html"
-        file.write_text(page(comparison), encoding="utf-8")
-        reader.open(file)
-        return reader
-
-    yield open_
-    resize(reader, WIDE)
-    assert reader.complaints == []
+    with opening(reader, tmp_path) as open_:
+        yield lambda comparison: open_(page(comparison))
 
 
 @pytest.mark.slow

@@ -32,7 +32,17 @@ from sgdec.tasks.diagnosis.verdicts import (
 )
 from tests.helpers.breadth import examples, some
 from tests.helpers.browsing import Reader, chromium
-from tests.helpers.sentence_tables import PHONE, WIDE, choose, find, resize, said, shown, visible_without_scripts
+from tests.helpers.sentence_tables import (
+    PHONE,
+    WIDE,
+    choose,
+    find,
+    opening,
+    resize,
+    said,
+    shown,
+    visible_without_scripts,
+)
 from tests.helpers.web_pages import Page, needs_browser, run_in_browser
 
 pytest.importorskip("matplotlib")
@@ -145,17 +155,8 @@ def reader() -> Iterator[Reader]:
 
 @pytest.fixture
 def opened(reader: Reader, tmp_path: Path) -> Iterator[Open]:
-    """Opens a page. At the end no page may have complained."""
-
-    def open_(html: str) -> Reader:
-        file = tmp_path / "page.html"
-        file.write_text(html, encoding="utf-8")
-        reader.open(file)
-        return reader
-
-    yield open_
-    resize(reader, WIDE)
-    assert reader.complaints == []
+    with opening(reader, tmp_path) as open_:
+        yield open_
 
 
 def with_verdicts(text: str, verdicts: Mapping[int, tuple[SearchVerdict, ModelVerdict, str]]) -> Report:

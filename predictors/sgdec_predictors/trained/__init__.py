@@ -1,0 +1,1 @@
+"""Parts of predictors with models of ``sgdec train``."""
