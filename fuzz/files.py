@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import re
 import zlib
+from codecs import BOM_UTF8
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -116,7 +117,7 @@ def _lines(data: bytes, path: str) -> list[bytes] | None:
             data = gzip.decompress(data)
         except (OSError, EOFError, zlib.error):
             return None
-    lines = data.split(b"\n")
+    lines = data.removeprefix(BOM_UTF8).split(b"\n")  # the mark belongs to no line
     return [line.removesuffix(b"\r") for line in (lines[:-1] if lines[-1] == b"" else lines)]
 
 
