@@ -23,6 +23,20 @@ row adds up to at most 1, and that paths that read the same tokens write differe
 
 so exact decoders prove the most probable text.
 
+**Lookahead.** The inner score of a word is added when T writes the word, mostly at its end. Up to there the first
+characters of a bad word would cost nothing, so that a beam fills with them. Therefore each pair (q, z) that waits for
+its next output also has the best of what may come,
+
+    h(q, z) = best or sum over outputs w that T can write next after q of  log P_inner(w | z) - cost of the path to w
+
+(language-model look-ahead in a lexicon tree: Ortmanns, Ney and Eiden 1996), and the score of a prefix is that of its
+paths with h added to each. With every further token h is that of the words that are left, and as soon as a word is
+written, it is the word's own score; so totals of complete outputs are the same with and without ``lookahead``. h is 0
+where nothing waits to be written: in the start state of T, for paths that come back to it before they write, and for
+a pair that has written with the last token. Past failure arcs h is optimistic: it ignores what they bar. Lookahead
+needs costs that are not negative, and an inner predictor that scores all tokens at once (not on demand) and bounds
+its scores (never positive, or `best_remaining`); otherwise the option has no effect.
+
 State: pairs of a state of T and an inner prefix, each with its score relative to the prefix'. Pairs are merged if
 their inner prefixes are equal, or have the same future according to the inner `state_key`. With ``max_states`` only
 the best pairs are kept, and the end of the run reports how often others were dropped. `sgdec transducer` builds
@@ -49,9 +63,13 @@ from sgdec.files import LatticeError
 from sgdec.protocol import FORBIDDEN, Candidates, SparseRow, State, ability
 from sgdec_predictors.automata.semirings import LOG, TROPICAL, times
 from sgdec_predictors.wrapping.inner_tokens import Inner, InnerPrefix, Translator
-from sgdec_predictors.wrapping.transducer import Machine, TransducerWays, WrittenArc
+from sgdec_predictors.wrapping.transducer import Machine, Outputs, TransducerWays, WrittenArc
 
 NOTHING: frozenset[int] = frozenset()
+WIDE_LOOKAHEAD = 16
+"""The same with lookahead, which costs an array call for each token that is scored alone."""
+FIRST = np.zeros(1, np.int64)
+"""All entries are one segment."""
 WIDE = 256
 """If more tokens than this can be read, they are scored as arrays; for fewer, per-call costs would dominate."""
 
@@ -63,7 +81,11 @@ class Pair(NamedTuple):
     """A state of the transducer."""
     inner: InnerPrefix
     score: float
-    """The score relative to that of the prefix."""
+    """The score of its paths, relative to that of the prefix."""
+    ahead: float
+    """The same with lookahead."""
+    wrote: bool = False
+    """Whether its paths have written since the last token was read."""
     barred: frozenset[int] = NOTHING
     """Tokens that must not follow: failure arcs were taken past arcs that read them."""
 
@@ -82,20 +104,21 @@ class TokenisedPrefix:
 class FstTok(Translator):
     """A transducer between the decoder's tokens and the inner predictor's.
 
-    Characters 3 and 4 spell words for the inner predictor: 3 is word 7, 34 is word 8.
+    Characters 3 and 4 spell words for the inner predictor: 3 is word 7, 34 is word 8. The first 3 is scored like the
+    better of the two, so a 4 costs nothing, and whatever ends word 7 costs the difference.
 
     >>> import tempfile
     >>> from math import inf
     >>> from sgdec.files import write_openfst
     >>> from sgdec.lifting import lift
     >>> from sgdec.testing import Bonus
-    >>> spellings = [(inf, [(3, 7, 0.0, 2), (3, 8, 0.0, 1)]), (inf, [(4, 0, 0.0, 2)]), (0.0, [])]
+    >>> spellings = [(0.0, [(3, 7, 0.0, 0), (3, 0, 0.0, 1)]), (inf, [(4, 8, 0.0, 0)])]
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_openfst(f"{folder}/t.fst", spellings)
     ...     words = FstTok(lift(Bonus({7: -1.0, 8: -0.25, 2: -0.5})), f"{folder}/t.fst")
     >>> prefix = words.consume_batch(words.initialize_batch([Source(1, (3,))]), [3])
     >>> words.predict_batch(prefix).rows
-    [SparseRow({2: -1.25, 4: 0.0}, default=-inf)]
+    [SparseRow({2: -1.25, 3: -1.0, 4: 0.0}, default=-inf)]
     """
 
     def __init__(
@@ -113,6 +136,9 @@ class FstTok(Translator):
             bool,
             Field(description="semiring log: inner scores are log-probabilities, no two segmentations are equal"),
         ] = False,
+        lookahead: Annotated[
+            bool, Field(description="score the best completions of a word with its first tokens; totals are the same")
+        ] = True,
         context: Context | None = None,
     ) -> None:
         """Raises SgdecError if the transducer cannot be read or used, UsageError for probabilities without sums."""
@@ -128,9 +154,15 @@ class FstTok(Translator):
             raise SgdecError(f"fsttok: {path}: {error.what}. {way_out}") from None
         self._max_states = max_states
         self._inner = Inner(inner, f"fsttok: {path}", self._machine.highest_output)
-        self._consumed = self._pruned = 0
+        self._consumed = self._pruned = self._inside = 0
         best = semiring == "tropical"
-        self.max_score = self._machine.highest_score(inner.max_score) if best else math.inf
+        falls = inner.max_score <= 0.0
+        bounded = falls or ability(inner, "best_remaining") is not None
+        self._lookahead = lookahead and bounded and not inner.on_demand and not self._machine.rewards
+        if best and not self._lookahead:
+            self.max_score = self._machine.highest_score(inner.max_score)
+        else:
+            self.max_score = 0.0 if best and falls else math.inf
         # Abilities that the inner predictor makes possible.
         if best and (ability(inner, "best_remaining") or inner.max_score <= 0.0 < self.max_score):
             self.best_remaining = self._best_remaining
@@ -148,13 +180,18 @@ class FstTok(Translator):
         return self._inner.states(pair.inner for prefix in states for pair in prefix.pairs)
 
     def initialize_batch(self, sources: Sequence[Source]) -> list[TokenisedPrefix]:
-        return [TokenisedPrefix([Pair(self._machine.start, empty, 0.0)]) for empty in self._inner.begin(sources)]
+        return [TokenisedPrefix([Pair(self._machine.start, empty, 0.0, 0.0)]) for empty in self._inner.begin(sources)]
 
     def predict_batch(
         self, states: Sequence[TokenisedPrefix], candidates: Sequence[Candidates | None] | None = None
     ) -> Scores:
         wanted = candidates if candidates is not None else [None] * len(states)
         self._look_ahead(states, wanted)
+        self._inside += sum(
+            not any(EOS in ways.arcs for _, ways in self._reached(prefix))
+            for prefix, tokens in zip(states, wanted, strict=True)
+            if tokens is not None and list(tokens) == [EOS]
+        )
         return Scores(rows=[self._row(prefix, tokens) for prefix, tokens in zip(states, wanted, strict=True)])
 
     def consume_batch(self, states: Sequence[TokenisedPrefix], tokens: Sequence[int]) -> list[TokenisedPrefix]:
@@ -163,13 +200,17 @@ class FstTok(Translator):
         return [self._settled(pairs) for pairs in self._merged(after)]
 
     def summary(self) -> str | None:
-        """The line at the end of a run: how often ``max_states`` dropped segmentations."""
+        """The line at the end of a run: how often ``max_states`` dropped segmentations or prefixes could not end."""
         inner = getattr(self.inner, "summary", None)
         texts = [inner() if inner is not None else None]
         if self._pruned:
             texts.append(
                 f"max_states {self._max_states} was too few for {self._pruned:,} of {self._consumed:,} prefixes: "
                 "their scores miss segmentations"
+            )
+        if self._inside:
+            texts.append(
+                f"prefixes that could only end, mostly at the length limit, but stood inside a word: {self._inside:,}"
             )
         return "; ".join(filter(None, texts)) or None
 
@@ -181,16 +222,21 @@ class FstTok(Translator):
     def _best_sum(self, states: Sequence[TokenisedPrefix]) -> list[float]:
         """The log of the probability of all that can be written after the pairs; an output is a part of it."""
         pairs = [pair for prefix in states for pair in prefix.pairs]
-        first = {pair.state: self._machine.first_outputs(pair.state) for pair in pairs}
         of_row = None if self._inner.on_demand else 1  # one question is enough for a row of all scores
-        self._inner.know((pair.inner, output) for pair in pairs for output in first[pair.state][:of_row].tolist())
+        self._inner.know(
+            (pair.inner, output)
+            for pair in pairs
+            for output in self._machine.outputs(pair.state).tokens[:of_row].tolist()
+        )
+        after = self._machine.outputs
         return [
-            LOG.plus([
-                pair.score + float(np.logaddexp.reduce(pair.inner.scores(first[pair.state]), initial=FORBIDDEN))
-                for pair in prefix.pairs
-            ])
+            LOG.plus([pair.score + self._scored(after(pair.state), pair.inner) for pair in prefix.pairs])
             for prefix in states
         ]
+
+    def _scored(self, outputs: Outputs, inner: InnerPrefix) -> float:
+        """The best or the sum of outputs that can be written next."""
+        return float(self._reduce(inner.scores(outputs.tokens) + outputs.scores, FIRST)[0])
 
     def _require_probabilities(self, best: bool, path: str) -> None:
         if best:
@@ -247,7 +293,7 @@ class FstTok(Translator):
 
     def _next_layer(self, layer: Sequence[Pair]) -> list[Pair]:
         """Follows one more input epsilon; paths that meet are combined."""
-        met: dict[tuple[int, InnerPrefix, frozenset[int]], list[float]] = {}
+        met: dict[tuple[int, InnerPrefix, bool, frozenset[int]], list[float]] = {}
         for pair in layer:
             ways = self._machine[pair.state]
             past = pair.barred.union(ways.arcs) if ways.otherwise else NOTHING
@@ -255,11 +301,17 @@ class FstTok(Translator):
                 for arc in arcs:
                     score = _along(pair, arc)
                     if score != FORBIDDEN:
-                        met.setdefault((arc.target, _spelled(pair, arc), barred), []).append(score)
-        return [Pair(state, inner, self._plus(scores), barred) for (state, inner, barred), scores in met.items()]
+                        end = arc.target, _spelled(pair, arc), pair.wrote or arc.output >= 0, barred
+                        met.setdefault(end, []).append(score)
+        return [
+            Pair(state, inner, score := self._plus(scores), score, wrote, barred)
+            for (state, inner, wrote, barred), scores in met.items()
+        ]
 
     def _outputs(self, pair: Pair, ways: TransducerWays, tokens: Candidates | None) -> list[int]:
         """The outputs of arcs that read one of these tokens; a single output is enough if the inner row is full."""
+        if self._lookahead and not pair.wrote:
+            return [EOS]
         if tokens is None and not self._inner.on_demand:
             return [EOS] if ways.writing else []
         return [arc.output for token in _allowed(ways.writing, tokens, pair) for arc in ways.writing[token]]
@@ -270,13 +322,19 @@ class FstTok(Translator):
             yield pair, self._machine[pair.state]
 
     def _row(self, prefix: TokenisedPrefix, tokens: Candidates | None) -> SparseRow:
-        if tokens is None and sum(len(ways.arcs) for _, ways in self._reached(prefix)) > WIDE:
+        wide = WIDE_LOOKAHEAD if self._lookahead else WIDE
+        if tokens is None and sum(len(ways.arcs) for _, ways in self._reached(prefix)) > wide:
             return self._wide_row(prefix)
         found: dict[int, float] = {}
         for pair, ways in self._reached(prefix):
-            scores = [(token, pair.score + ways.quiet[token]) for token in _allowed(ways.quiet, tokens, pair)]
-            for token in _allowed(ways.writing, tokens, pair):
-                scores += [(token, _along(pair, arc)) for arc in ways.writing[token]]
+            if self._looks_ahead(pair):
+                by_arc = ways.arcs
+                scores = []
+            else:
+                by_arc = ways.writing
+                scores = [(token, pair.score + ways.quiet[token]) for token in _allowed(ways.quiet, tokens, pair)]
+            for token in _allowed(by_arc, tokens, pair):
+                scores += [(token, self._ahead(pair, arc, _along(pair, arc))) for arc in by_arc[token]]
             for token, score in scores:
                 found[token] = self._plus((found[token], score)) if token in found else score
         order = sorted(token for token, score in found.items() if score != FORBIDDEN)
@@ -288,9 +346,14 @@ class FstTok(Translator):
         for pair, _ in self._reached(prefix):
             flat = self._machine.flat(pair.state)
             score = pair.score + flat.scores + pair.inner.scores(flat.outputs)
+            quiet = self._machine.quiet(pair.state) if self._looks_ahead(pair) else None
+            if quiet is not None:
+                score[quiet.places] += self._reduce(pair.inner.scores(quiet.tokens) + quiet.scores, quiet.starts)
             possible = score != FORBIDDEN
             if pair.barred:
-                possible &= ~np.isin(flat.tokens, list(pair.barred))
+                open_to = np.ones(self._machine.highest_input + 1, bool)
+                open_to[list(pair.barred)] = False
+                possible &= open_to[flat.tokens]
             tokens.append(flat.tokens[possible])
             scores.append(score[possible])
         every = np.concatenate(tokens)
@@ -304,13 +367,28 @@ class FstTok(Translator):
 
     def _after(self, prefix: TokenisedPrefix, token: int) -> list[Pair]:
         """The pairs after one more token, scored relative to the prefix before it."""
-        met: dict[tuple[int, InnerPrefix], list[float]] = {}
+        met: dict[tuple[int, InnerPrefix], list[tuple[float, float]]] = {}
         for pair, ways in self._reached(prefix):
             for arc in ways.arcs.get(token, ()) if token not in pair.barred else ():
                 score = _along(pair, arc)
-                if score != FORBIDDEN:
-                    met.setdefault((arc.target, _spelled(pair, arc)), []).append(score)
-        return [Pair(state, inner, self._plus(scores)) for (state, inner), scores in met.items()]
+                ahead = self._ahead(pair, arc, score)
+                if ahead != FORBIDDEN:
+                    met.setdefault((arc.target, _spelled(pair, arc)), []).append((score, ahead))
+        return [Pair(state, inner, *self._together(scores)) for (state, inner), scores in met.items()]
+
+    def _looks_ahead(self, pair: Pair) -> bool:
+        return self._lookahead and not pair.wrote
+
+    def _ahead(self, pair: Pair, arc: WrittenArc, score: float) -> float:
+        """The score of the pair's paths with one more arc, with lookahead."""
+        if arc.output >= 0 or score == FORBIDDEN or not self._looks_ahead(pair):
+            return score
+        return score + self._scored(self._machine.pending(arc.target), pair.inner)
+
+    def _together(self, scores: Sequence[tuple[float, float]]) -> tuple[float, float]:
+        """Several paths with one end: their combined score, and the same with lookahead."""
+        alone, ahead = zip(*scores, strict=True)
+        return self._plus(alone), self._plus(ahead)
 
     def _merged(self, rows: list[list[Pair]]) -> list[list[Pair]]:
         """Merges pairs at one state of the transducer whose inner states have the same future."""
@@ -324,22 +402,25 @@ class FstTok(Translator):
             met: dict[tuple[int, Hashable], list[Pair]] = {}
             for pair in rows[i]:
                 met.setdefault((pair.state, next(keys)), []).append(pair)
-            rows[i] = [same[0]._replace(score=self._plus([pair.score for pair in same])) for same in met.values()]
+            rows[i] = [
+                Pair(state, same[0].inner, *self._together([(pair.score, pair.ahead) for pair in same]))
+                for (state, _), same in met.items()
+            ]
         return rows
 
     def _settled(self, pairs: list[Pair]) -> TokenisedPrefix:
-        """Makes scores relative to the combined score of all pairs; keeps the best ``max_states`` pairs."""
+        """Makes scores relative to that of all pairs together; keeps the best ``max_states`` pairs."""
         self._consumed += 1
         if not pairs:
             return TokenisedPrefix(())
-        total = self._plus([pair.score for pair in pairs])
+        total = self._plus([pair.ahead for pair in pairs])
         if self._max_states and len(pairs) > self._max_states:
             self._pruned += 1
-            pairs = sorted(pairs, key=_score, reverse=True)[: self._max_states]  # stable
-        return TokenisedPrefix([pair._replace(score=pair.score - total) for pair in pairs])
+            pairs = sorted(pairs, key=_ahead, reverse=True)[: self._max_states]  # stable
+        return TokenisedPrefix([pair._replace(score=pair.score - total, ahead=pair.ahead - total) for pair in pairs])
 
 
-_score: Callable[[Pair], float] = attrgetter("score")
+_ahead: Callable[[Pair], float] = attrgetter("ahead")
 
 
 def _allowed(arcs: Mapping[int, Any], tokens: Candidates | None, pair: Pair) -> Iterable[int]:

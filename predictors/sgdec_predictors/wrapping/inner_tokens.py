@@ -18,7 +18,7 @@ import numpy.typing as npt
 from sgdec import BatchPredictor, Context, Scores, Source, UsageError
 from sgdec.arrays import Floats, Ints
 from sgdec.context import Vocabularies
-from sgdec.protocol import State
+from sgdec.protocol import SparseRow, State
 from sgdec.wrapping import Wrapper
 
 
@@ -49,7 +49,7 @@ WAITING: Any = object()
 class InnerPrefix:
     """One prefix of inner tokens; its state and scores are filled in on demand."""
 
-    __slots__ = ("__weakref__", "_children", "before", "known", "row", "state", "token", "values")
+    __slots__ = ("__weakref__", "_children", "before", "known", "row", "sparse", "state", "token", "values")
 
     def __init__(self, before: State, token: int, state: State = WAITING) -> None:
         self.before = before
@@ -63,6 +63,8 @@ class InnerPrefix:
         """Scores any token; None if the inner predictor was asked about candidates only."""
         self.values: npt.NDArray[Any] | None = None
         """The array ``[V]`` that `row` reads, if the inner predictor returns one."""
+        self.sparse: SparseRow | None = None
+        """The row that `row` reads, if the inner predictor returns one."""
         self._children: WeakValueDictionary[int, InnerPrefix] | None = None
 
     def score(self, token: int) -> float:
@@ -73,6 +75,8 @@ class InnerPrefix:
         """The scores of many next tokens; 0 for negative ones."""
         if self.values is not None:
             return np.where(tokens >= 0, self.values[tokens], 0.0)
+        if self.sparse is not None:
+            return np.where(tokens >= 0, self.sparse.at(tokens.tolist()), 0.0)
         return np.array([self.score(token) if token >= 0 else 0.0 for token in tokens.tolist()])
 
     def then(self, token: int) -> InnerPrefix:
@@ -130,7 +134,7 @@ class Inner:
             if self.on_demand:
                 spelling.known.update((token, row(token)) for token in tokens)
             elif values is None:
-                spelling.row = row
+                spelling.row, spelling.sparse = row, scores.rows[i]
             else:
                 spelling.values = values.copy()  # keeps no other row alive
                 spelling.row = spelling.values.item

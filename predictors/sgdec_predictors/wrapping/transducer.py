@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
+from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,6 +61,26 @@ class Flat(NamedTuple):
     scores: Floats
 
 
+class Outputs(NamedTuple):
+    """What can be written next after a state, whatever is read before."""
+
+    tokens: Ints
+    """``[outputs]``, ascending, each once; ``</s>`` too, and `SILENT` for a path that writes nothing."""
+    scores: Floats
+    """``[outputs]``: the score of the best path that ends with the arc that writes it."""
+
+
+class QuietArcs(NamedTuple):
+    """The arcs among `Flat` that write nothing, with what is `Machine.pending` after each, one after the other."""
+
+    places: Ints
+    """``[quiet arcs]``: their indices in `Flat`."""
+    starts: Ints
+    """``[quiet arcs]``: where the outputs of each begin."""
+    tokens: Ints
+    scores: Floats
+
+
 class Machine(dict[int, TransducerWays]):
     """The arcs of each state, prepared on first use."""
 
@@ -71,7 +92,9 @@ class Machine(dict[int, TransducerWays]):
         self._raw = found
         self._semiring = semiring
         self._flat: dict[int, Flat] = {}
-        self._first_outputs: dict[int, Ints] = {}
+        self._next: dict[int, Outputs] = {}
+        self._pending: dict[int, Outputs] = {}
+        self._quiet: dict[int, QuietArcs | None] = {}
         _check(found, path, vocab_size)
         self._alive = _alive(found)
         if found.start < 0 or not self._alive[found.start]:
@@ -113,19 +136,72 @@ class Machine(dict[int, TransducerWays]):
             found = self._flat[state] = Flat(np.array(tokens, int), np.array(outputs, int), np.array(scores, float))
         return found
 
-    def first_outputs(self, state: int) -> Ints:
-        """The tokens that can be written next after a state, ascending, whatever is read before; ``</s>`` too."""
-        if state not in self._first_outputs:
-            seen, waiting, outputs = {state}, [state], set()
-            while waiting:
-                for arc in self._all(waiting.pop()):
-                    if arc.output >= 0:
-                        outputs.add(arc.output)
-                    elif arc.target not in seen and arc.target != ENDED:
-                        seen.add(arc.target)
-                        waiting.append(arc.target)
-            self._first_outputs[state] = np.array(sorted(outputs), np.int64)
-        return self._first_outputs[state]
+    def outputs(self, state: int) -> Outputs:
+        """What can be written next after a state; no cost may be negative. Computed once, from all arcs up to it."""
+        if state not in self._next:
+            self._next[state] = self._outputs_from(state, -1)
+        return self._next[state]
+
+    def pending(self, state: int) -> Outputs:
+        """The same of paths up to the start state, where nothing that was read waits to be written."""
+        if state not in self._pending:
+            self._pending[state] = self._outputs_from(state, self.start)
+        return self._pending[state]
+
+    def quiet(self, state: int) -> QuietArcs | None:
+        """The quiet arcs of a state, for states with many arcs; None if there are none."""
+        if state not in self._quiet:
+            arcs = enumerate(arc for several in self[state].arcs.values() for arc in several)
+            after = {place: self.pending(arc.target) for place, arc in arcs if arc.output < 0}
+            self._quiet[state] = _quiet_arcs(after) if after else None
+        return self._quiet[state]
+
+    def _outputs_from(self, state: int, last: int) -> Outputs:
+        """Dijkstra's algorithm over the arcs that write nothing; paths end in the state ``last``."""
+        first, outputs, costs, targets = self._as_lists
+        found: dict[int, float] = {}
+        nearest = {state: 0.0}
+        waiting = [(0.0, state)]
+        while waiting:
+            cost, here = heappop(waiting)
+            if cost > nearest[here]:
+                continue
+            if here == last:
+                found[SILENT] = cost
+                continue
+            for arc in range(first[here], first[here + 1]):
+                through, target = cost + costs[arc], targets[arc]
+                if outputs[arc] >= 0:
+                    if through < found.get(outputs[arc], math.inf):
+                        found[outputs[arc]] = through
+                elif through < nearest.get(target, math.inf):
+                    nearest[target] = through
+                    heappush(waiting, (through, target))
+            end = cost + self._ends[here]
+            if end < found.get(EOS, math.inf):
+                found[EOS] = end
+        order = sorted(found)
+        return Outputs(np.array(order, np.int64), -np.array([found[token] for token in order], float))
+
+    @cached_property
+    def _as_lists(self) -> tuple[list[int], list[int], list[float], list[int]]:
+        """Where the arcs of each state begin; and of each arc the output, the cost (infinite into dead ends) and the
+        target. Arcs that read ``</s>`` are left out by their cost; `_ends` has them."""
+        raw = self._raw
+        kinds = [np.isin(raw.outputs, WRITES_NOTHING), raw.outputs == UNK_LABEL]
+        outputs = np.select(kinds, [SILENT, UNK], raw.outputs)
+        costs = np.where(self._alive[raw.targets] & (raw.inputs != EOS), raw.costs, np.inf)
+        return raw.first.tolist(), outputs.tolist(), costs.tolist(), raw.targets.tolist()
+
+    @cached_property
+    def _ends(self) -> list[float]:
+        """By state: the least cost of ending there."""
+        raw = self._raw
+        ends = raw.inputs == EOS
+        least = raw.final.copy()
+        origins = np.repeat(np.arange(len(raw.final)), np.diff(raw.first))[ends]
+        np.minimum.at(least, origins, raw.costs[ends] + raw.final[raw.targets[ends]])
+        return list(least.tolist())
 
     @cached_property
     def rewards(self) -> bool:
@@ -137,6 +213,12 @@ class Machine(dict[int, TransducerWays]):
         """The highest token that the transducer writes."""
         outputs = self._raw.outputs
         return int(outputs[outputs != UNK_LABEL].max(initial=EOS))
+
+    @cached_property
+    def highest_input(self) -> int:
+        """The highest token that the transducer reads."""
+        inputs = self._raw.inputs
+        return int(inputs[(inputs != UNK_LABEL) & (inputs != OTHERWISE)].max(initial=EOS))
 
     def highest_score(self, of_output: float) -> float:
         """The highest score of any one token, with the outputs before it; each output adds at most ``of_output``.
@@ -186,6 +268,12 @@ class Machine(dict[int, TransducerWays]):
     def _all(self, state: int) -> list[WrittenArc]:
         ways = self[state]
         return [*(arc for several in ways.arcs.values() for arc in several), *ways.silent, *ways.otherwise]
+
+
+def _quiet_arcs(after: dict[int, Outputs]) -> QuietArcs:
+    tokens, scores = zip(*after.values(), strict=True)
+    starts = np.cumsum([0, *map(len, tokens[:-1])])
+    return QuietArcs(np.array(list(after)), starts, np.concatenate(tokens), np.concatenate(scores))
 
 
 def _output(label: int) -> int:
