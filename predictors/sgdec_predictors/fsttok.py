@@ -32,8 +32,8 @@ its next output also has the best of what may come,
 (language-model look-ahead in a lexicon tree: Ortmanns, Ney and Eiden 1996), and the score of a prefix is that of its
 paths with h added to each. With every further token h is that of the words that are left, and as soon as a word is
 written, it is the word's own score; so totals of complete outputs are the same with and without ``lookahead``. h is 0
-where nothing waits to be written: in the start state of T, for paths that come back to it before they write, and for
-a pair that has written with the last token. Past failure arcs h is optimistic: it ignores what they bar. Lookahead
+as long as no output is due: in the start state of T, for paths that come back to it before they write, and for a pair
+that has written with the last token. Past failure arcs h is optimistic: it ignores what they bar. Lookahead
 needs costs that are not negative, and an inner predictor that scores all tokens at once (not on demand) and bounds
 its scores (never positive, or `best_remaining`); otherwise the option has no effect.
 

@@ -156,7 +156,7 @@ def scores_of(inner: BatchPredictor) -> Callable[[tuple[int, ...]], float]:
 
 
 @pytest.mark.parametrize("wide", [0, 16])
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(transducers(), st.sampled_from(KINDS), st.sampled_from(SEMIRINGS), st.integers(0, 99))
 def test_a_prefix_has_the_best_that_may_come_next_and_totals_are_the_same(
     wide: int, drawn: Drawn, kind: str, semiring: Any, seed: int

@@ -62,7 +62,7 @@ class Flat(NamedTuple):
 
 
 class Outputs(NamedTuple):
-    """What can be written next after a state, whatever is read before."""
+    """The tokens that can be written next after a state, whatever is read before."""
 
     tokens: Ints
     """``[outputs]``, ascending, each once; ``</s>`` too, and `SILENT` for a path that writes nothing."""
@@ -137,13 +137,13 @@ class Machine(dict[int, TransducerWays]):
         return found
 
     def outputs(self, state: int) -> Outputs:
-        """What can be written next after a state; no cost may be negative. Computed once, from all arcs up to it."""
+        """The outputs that can come next after a state; no cost may be negative. Each state is computed once."""
         if state not in self._next:
             self._next[state] = self._outputs_from(state, -1)
         return self._next[state]
 
     def pending(self, state: int) -> Outputs:
-        """The same of paths up to the start state, where nothing that was read waits to be written."""
+        """The same, but paths end in the start state, in which all that was read has been written."""
         if state not in self._pending:
             self._pending[state] = self._outputs_from(state, self.start)
         return self._pending[state]
@@ -185,8 +185,10 @@ class Machine(dict[int, TransducerWays]):
 
     @cached_property
     def _as_lists(self) -> tuple[list[int], list[int], list[float], list[int]]:
-        """Where the arcs of each state begin; and of each arc the output, the cost (infinite into dead ends) and the
-        target. Arcs that read ``</s>`` are left out by their cost; `_ends` has them."""
+        """The index of the first arc of each state; and each arc's output, cost and target.
+
+        Costs are infinite for arcs into dead ends, and for arcs that read ``</s>``, which `_ends` has.
+        """
         raw = self._raw
         kinds = [np.isin(raw.outputs, WRITES_NOTHING), raw.outputs == UNK_LABEL]
         outputs = np.select(kinds, [SILENT, UNK], raw.outputs)
