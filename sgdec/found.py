@@ -64,6 +64,21 @@ class FoundHypothesis:
         """The score that sorts lists: the total under the decoder's ranking, or the decoder's own criterion."""
         return self.found.rank_score
 
+    @property
+    def count(self) -> int | None:
+        """How often it was drawn; None if the decoder draws nothing."""
+        return self.found.count
+
+    @property
+    def log_q(self) -> float | None:
+        """The log-probability of one draw under the local distributions of its steps; None if it was not drawn so."""
+        return self.found.log_q
+
+    @property
+    def log_weight(self) -> float | None:
+        """The log of its weight in estimates from weighted draws; None = draws have equal weights."""
+        return self.found.log_weight
+
     @cached_property
     def scores(self) -> dict[str, float]:
         """For each predictor the sum of its unweighted scores."""
@@ -91,6 +106,7 @@ class FoundHypothesis:
             "text": self.text,
             "score": float(self.score),  # `json` refuses some NumPy types
             "rank_score": float(self.rank_score),
+            **self._drawn(),
             "scores": self.scores,
             "weights": dict(zip(self.names, map(_number, self.found.weights[-1]), strict=True)),
         }
@@ -98,6 +114,13 @@ class FoundHypothesis:
             row["token_scores"] = _columns(self.names, self.found.ledger)
             row["token_weights"] = _columns(self.names, self.found.weights)
         return row
+
+    def _drawn(self) -> dict[str, int | float]:
+        """What is known of its draws."""
+        found = self.found
+        numbers = {"log_q": _number(found.log_q), "log_weight": _number(found.log_weight)}
+        counted: dict[str, int | float] = {} if found.count is None else {"count": int(found.count)}
+        return counted | {name: number for name, number in numbers.items() if number is not None}
 
     def __str__(self) -> str:
         return " ".join(map(str, self.tokens)) if self.text is None else self.text
@@ -132,6 +155,8 @@ class Found:
     """The reason why there is no hypothesis; None if there is one."""
     trace: SentenceTrace | None = field(default=None, compare=False)
     """The record of the search; None unless it was traced."""
+    drawn: int | None = None
+    """The number of all draws, lost ones included; None = the decoder does not draw."""
 
     @classmethod
     def of(cls, outcome: Outcome, names: Sequence[str], vocabulary: Vocabulary | None) -> Found:
@@ -140,7 +165,7 @@ class Found:
         hypotheses = tuple(FoundHypothesis(each, tuple(names), vocabulary) for each in result.hypotheses)
         return cls(
             source.id, source.text, source.tokens, hypotheses, result.proven, result.gap, result.expansions,
-            result.bounds, outcome.seconds, outcome.error, outcome.trace,
+            result.bounds, outcome.seconds, outcome.error, outcome.trace, result.drawn,
         )  # fmt: skip
 
     @property
@@ -163,6 +188,7 @@ class Found:
             "gap": self.gap if self.gap is None or math.isfinite(self.gap) else None,  # JSON has no Infinity
             "expansions": self.expansions,
             "bounds": self.bounds,
+            **({} if self.drawn is None else {"drawn": int(self.drawn)}),
             "seconds": round(self.seconds, 6),
         }
         if self.error is not None:

@@ -350,6 +350,13 @@ class Hypothesis:
     """``[T, K]``: the weights under which each token was scored; None = not consulted."""
     text: str | None = None
     """The text if words were copied from the source (`sgdec.tasks.copying`); None if the tokens determine it."""
+    count: int | None = None
+    """How often a decoder that draws at random drew this hypothesis; None if it is not one of several draws."""
+    log_q: float | None = None
+    """The log-probability of one draw under the local distributions of its steps; None if it was not drawn so."""
+    log_weight: float | None = None
+    """The log of its weight in estimates from weighted draws, as the decoder defines it; None = draws have equal
+    weights."""
 
     @property
     def scores(self) -> tuple[float, ...]:
@@ -373,6 +380,8 @@ class Result:
     """The bounds that the search used, ``sum`` or ``product`` (`sgdec.search.bounds`); None = none. As above."""
     dead_end: str | None = field(default=None, compare=False)
     """If there is no hypothesis: a sentence about the longest prefix and the tokens that can follow it. As above."""
+    drawn: int | None = None
+    """The number of all draws, with those that were lost in dead ends; None = the decoder does not draw."""
 
 
 DECODERS = ("BatchDecoder", "Decoder", "Feed")

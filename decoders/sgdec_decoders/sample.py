@@ -4,18 +4,22 @@ With combined scores s and temperature T, token w follows with probability exp(s
 all tokens that can follow, or over the ``top_k`` best (Fan et al. 2018), or over the ``top_p`` nucleus: the smallest
 set of best tokens whose probability reaches p (Holtzman et al. 2020).
 
-Guarantee: each sample is an independent draw of a whole hypothesis with the product of these probabilities. A draw
-depends only on the seed, the sentence and the number of the sample, not on batches or other samples. If a sample
-reaches a dead end, it is lost and not redrawn.
+Guarantee: each sample is an independent draw of a whole hypothesis from q, the product of these probabilities: of
+*locally* renormalised distributions, not of exp(total) renormalised over all hypotheses. A draw depends only on the
+seed, the sentence and the number of the sample, not on batches or other samples. If a sample reaches a dead end, it
+is lost and not redrawn, so the probabilities of all hypotheses can add up to less than 1.
 
-The list has the ``--nbest`` best of ``samples`` samples, each hypothesis once. So ``samples 1`` is a fair draw; with
-more samples the best ones are selected.
+The list has the ``--nbest`` best of ``samples`` samples, each hypothesis once, with the number of its draws (`count`)
+and log q (`log_q`); `Result.drawn` counts all samples, lost ones too. So ``samples 1`` is a fair draw; with more
+samples the best ones are selected, and with ``--nbest`` of at least ``samples`` the list has them all.
 
 Cost: one expansion per token and sample; all samples of a sentence are one batch. Memory: their last nodes.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
 from typing import Annotated
 
 from pydantic import Field
@@ -48,23 +52,35 @@ class SampleDecoder(Decoder):
         self.top_p = top_p
 
     def decode(self, space: SearchSpace) -> Result:
-        unfinished = dict.fromkeys(range(self.samples), space.root)
-        finished: dict[tuple[int, ...], Node] = {}
+        unfinished = dict.fromkeys(range(self.samples), (space.root, 0.0))
+        finished: dict[tuple[int, ...], tuple[Node, float]] = {}
+        counts: Counter[tuple[int, ...]] = Counter()
         while unfinished:
             children = space.sample(
-                list(unfinished.values()),
+                [node for node, _ in unfinished.values()],
                 list(unfinished),
                 temperature=self.temperature,
                 top_k=self.top_k,
                 top_p=self.top_p,
+                log_probs=True,
             )
-            drawn = {number: child for number, child in zip(unfinished, children, strict=True) if child is not None}
-            unfinished = {number: node for number, node in drawn.items() if not node.finished}
-            for node in drawn.values():
+            growing = {}
+            for (number, (_, before)), drawn in zip(unfinished.items(), children, strict=True):
+                if drawn is None:
+                    continue
+                node, log_prob = drawn
                 if node.finished:
-                    finished.setdefault(node.tokens, node)
+                    counts[node.tokens] += 1
+                    finished.setdefault(node.tokens, (node, before + log_prob))
+                else:
+                    growing[number] = (node, before + log_prob)
+            unfinished = growing
         space.stopped("finished")
-        return Result([space.finish(node) for node in space.nbest_of(finished.values())])
+        listed = space.nbest_of(node for node, _ in finished.values())
+        hypotheses = [
+            replace(space.finish(node), count=counts[node.tokens], log_q=finished[node.tokens][1]) for node in listed
+        ]
+        return Result(hypotheses, drawn=self.samples)
 
 
 @sgdec.hookimpl

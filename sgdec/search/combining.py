@@ -251,18 +251,18 @@ class ScoredRows:
         """For each node its children with these tokens; those that cannot follow are left out."""
         return self._made(self._combined.of_tokens(tokens))
 
-    def draw(self, draws: Sequence[Draw]) -> list[Node | None]:
-        """One child of each node, drawn at random; None if a node has no child."""
-        children: list[Node | None] = []
+    def draw(self, draws: Sequence[Draw]) -> list[tuple[Node, float] | None]:
+        """One child of each node, drawn at random, with its log-probability in the draw; None if a node has none."""
+        children: list[tuple[Node, float] | None] = []
         for place, (node, drawn) in enumerate(zip(self._nodes, draws, strict=True)):
             tokens, scores = self._combined.distribution(place)
             if not len(tokens) or np.max(scores) == FORBIDDEN:
                 children.append(None)
                 continue
-            token = draw(tokens, scores, drawn, sentence=node.source.id, step=node.length)
-            children += node.children([self._combined.continuation(place, token)], self._coverage[place])
-        for child in children:
-            require_finite([] if child is None else [child], self._names)
+            token, log_prob = draw(tokens, scores, drawn, sentence=node.source.id, step=node.length)
+            family = node.children([self._combined.continuation(place, token)], self._coverage[place])
+            require_finite(family, self._names)
+            children.append((family[0], log_prob))
         return children
 
     def _made(self, found: Sequence[Sequence[Continuation]]) -> list[list[Node]]:

@@ -190,8 +190,10 @@ class Constellation:
             families = until_distinct(beam_of, choice, best, partial(self.keys, ranking=distinct))
         return list(map(Offer, families, rows.besides(families, self.advancing(nodes)))) if banks else families
 
-    def _draw(self, nodes: Sequence[Node], draws: Sequence[Draw], coverage: bool) -> list[Node | None]:
-        """One child of each node, drawn at random; None if a node has no child. Raises the same errors."""
+    def _draw(
+        self, nodes: Sequence[Node], draws: Sequence[Draw], coverage: bool
+    ) -> list[tuple[Node, float] | None]:
+        """One child of each node, as `ScoredRows.draw` describes. Raises the same errors."""
         return self._scored(nodes, coverage).draw(draws)
 
     def _scored(self, nodes: Sequence[Node], coverage: bool) -> ScoredRows:

@@ -26,6 +26,10 @@ def require_result(decoder: Decoder, found: object) -> Result:
             )
         if math.isnan(hypothesis.rank_score):
             raise SgdecError(f"{type(decoder).__name__}: a hypothesis has the rank_score NaN; expected a number.")
+        for name in ("log_q", "log_weight"):
+            value = getattr(hypothesis, name)
+            if value is not None and not math.isfinite(value):
+                raise SgdecError(f"{type(decoder).__name__}: a hypothesis has the {name} {value}; expected a number.")
     return found
 
 

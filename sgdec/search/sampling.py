@@ -6,6 +6,7 @@ draw does not depend on any other draw.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,11 +31,13 @@ class Draw:
     """Draw only from the smallest set of best candidates whose probability reaches p (Holtzman et al. 2020)."""
 
 
-def draw(tokens: Ints, scores: Floats, drawn: Draw, *, sentence: int, step: int) -> int:
+def draw(tokens: Ints, scores: Floats, drawn: Draw, *, sentence: int, step: int) -> tuple[int, float]:
     """Draw one of ``tokens`` ``[n]`` (ascending), with probability softmax(``scores`` / temperature).
 
+    Also returns its log-probability in this draw.
+
     >>> draw(np.array([4, 9]), np.array([0.0, -np.inf]), Draw(seed=1, number=0), sentence=1, step=0)
-    4
+    (4, 0.0)
     """
     order = np.lexsort((tokens, -scores))
     if drawn.top_k:
@@ -49,7 +52,8 @@ def draw(tokens: Ints, scores: Floats, drawn: Draw, *, sentence: int, step: int)
     cumulative = np.cumsum(probabilities)
     generator = np.random.Generator(np.random.Philox(key=_key(drawn.seed, sentence, drawn.number, step)))
     at = int(np.searchsorted(cumulative, generator.random() * cumulative[-1], side="right"))
-    return int(tokens[order[min(at, len(order) - 1)]])
+    at = min(at, len(order) - 1)
+    return int(tokens[order[at]]), math.log(probabilities[at] / cumulative[-1])
 
 
 def _key(*parts: int) -> npt.NDArray[Any]:

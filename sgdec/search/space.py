@@ -212,6 +212,28 @@ class SearchSpace(Telling, Listing):
             self.received(growing, candidates, width)
         return candidates
 
+    @overload
+    def sample(
+        self,
+        nodes: Sequence[Node],
+        numbers: Sequence[int],
+        *,
+        temperature: float = ...,
+        top_k: int = ...,
+        top_p: float = ...,
+        log_probs: Literal[False] = ...,
+    ) -> list[Node | None]: ...
+    @overload
+    def sample(
+        self,
+        nodes: Sequence[Node],
+        numbers: Sequence[int],
+        *,
+        temperature: float = ...,
+        top_k: int = ...,
+        top_p: float = ...,
+        log_probs: Literal[True],
+    ) -> list[tuple[Node, float] | None]: ...
     def sample(
         self,
         nodes: Sequence[Node],
@@ -220,21 +242,24 @@ class SearchSpace(Telling, Listing):
         temperature: float = 1.0,
         top_k: int = 0,
         top_p: float = 1.0,
-    ) -> list[Node | None]:
+        log_probs: bool = False,
+    ) -> list[Any]:
         """One child of each node, drawn from the combined scores renormalised over the candidates; None without one.
 
         ``numbers``: for each node the number of its sample among those of the sentence. The randomness of a draw
-        depends only on (seed, sentence, number, length).
+        depends only on (seed, sentence, number, length). ``log_probs``: each child comes with its log-probability
+        under the distribution that it is drawn from.
         """
         self._count(nodes)
         draws = [Draw(self.seed, number, temperature, top_k, top_p) for number in numbers]
-        drawn: list[Node | None] = self._answer("draw", nodes, (draws,), (self._uses_coverage,), together=True)
+        drawn: list[tuple[Node, float] | None]
+        drawn = self._answer("draw", nodes, (draws,), (self._uses_coverage,), together=True)
         if self.recorder is not None:
             self.recorder.rest(nodes, Fate.UNDRAWN)
-            for child in drawn:
-                if child is not None:
-                    self._received(child)
-        return drawn
+            for each in drawn:
+                if each is not None:
+                    self._received(each[0])
+        return drawn if log_probs else [None if each is None else each[0] for each in drawn]
 
     def bound(self, nodes: Sequence[Node]) -> list[float]:
         """For each node an upper bound on what its continuations can still add to its total (`sgdec.search.bounds`).

@@ -30,7 +30,7 @@ def expected(scores: np.ndarray, temperature: float = 1.0) -> np.ndarray:
 def draws(scores: np.ndarray, **options: float) -> Counter[int]:
     tokens = np.arange(len(scores))
     return Counter(
-        draw(tokens, scores, Draw(seed=7, number=n, **options), sentence=3, step=0)  # type: ignore[arg-type]
+        draw(tokens, scores, Draw(seed=7, number=n, **options), sentence=3, step=0)[0]  # type: ignore[arg-type]
         for n in range(DRAWS)
     )
 
