@@ -138,3 +138,28 @@ def test_a_dead_end_loses_its_sample() -> None:
     assert [h.tokens for h in SampleDecoder(samples=50).decode(here).hypotheses] == [(3,)]
     nothing = opened(tiny(a=Lattice({0: {4: (0.0, 2)}})))
     assert SampleDecoder(samples=5).decode(nothing).hypotheses == []
+
+
+def test_each_hypothesis_has_its_number_of_draws_and_its_probability() -> None:
+    drawn = 2_000
+    for options, temperature in (({}, 1.0), ({"temperature": 2.0}, 2.0)):
+        result = SampleDecoder(samples=drawn, **options).decode(opened(MIXED, nbest=100))  # type: ignore[arg-type]
+        counts = {h.tokens: h.count for h in result.hypotheses}
+        probabilities = locally_normalised(MIXED, temperature)
+        log_q = {h.tokens: h.log_q for h in result.hypotheses}
+        assert log_q == pytest.approx({tokens: math.log(p) for tokens, p in probabilities.items()}, abs=1e-12)
+        assert sum(count or 0 for count in counts.values()) == result.drawn == drawn
+        for tokens, p in probabilities.items():
+            assert abs((counts[tokens] or 0) - drawn * p) < 4 * math.sqrt(drawn * p * (1 - p))
+
+
+def test_under_cuts_the_probability_is_that_among_the_tokens_left() -> None:
+    (found,) = SampleDecoder(samples=9, top_k=1).decode(opened(MIXED, nbest=9)).hypotheses
+    assert found.count == 9 and found.log_q == 0.0
+
+
+def test_lost_draws_are_counted() -> None:
+    trap = opened(tiny(a=Lattice({0: {3: (0.0, 1), 4: (0.0, 2)}, 1: {EOS: (0.0, 9)}})), nbest=5)
+    result = SampleDecoder(samples=50).decode(trap)
+    (found,) = result.hypotheses
+    assert result.drawn == 50 and 10 < (found.count or 0) < 40 and found.log_q == pytest.approx(math.log(0.5))
