@@ -1,8 +1,11 @@
 """Ancestral sampling: each token is drawn from the combined scores, renormalised (Holtzman et al. 2020, section 2).
 
-With combined scores s and temperature T, token w follows with probability exp(s_w / T) / sum_v exp(s_v / T), over
-all tokens that can follow, or over the ``top_k`` best (Fan et al. 2018), or over the ``top_p`` nucleus: the smallest
-set of best tokens whose probability reaches p (Holtzman et al. 2020).
+With combined scores s, token w follows with probability exp(s_w) / sum_v exp(s_v), over all tokens v that can follow.
+The links of ``chain`` change this distribution in the order given (`sgdec.chain` has their definitions):
+
+    --sample.chain temperature=0.7+top_k=50+min_p=0.05
+
+The options ``top_k``, ``temperature`` and ``top_p`` are short for such a chain, in this order.
 
 Guarantee: each sample is an independent draw of a whole hypothesis from q, the product of these probabilities: of
 *locally* renormalised distributions, not of exp(total) renormalised over all hypotheses. A draw depends only on the
@@ -20,12 +23,22 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
 import sgdec
-from sgdec import Decoder, Node, Result, SearchSpace
+from sgdec import Decoder, Node, Result, SearchSpace, UsageError
+from sgdec.chain import UNCHAINED, Chain
+
+
+class Sample(NamedTuple):
+    """One sample so far."""
+
+    node: Node
+    log_q: float = 0.0
+    state: float | None = None
+    """The number that the chain keeps."""
 
 
 class SampleDecoder(Decoder):
@@ -45,42 +58,47 @@ class SampleDecoder(Decoder):
             float,
             Field(gt=0, le=1, description="sample from the smallest set of best tokens with this probability mass"),
         ] = 1.0,
+        chain: Annotated[
+            Chain, Field(description="links that change the distribution, in order: top_k=50+min_p=0.05")
+        ] = UNCHAINED,
     ) -> None:
+        """Raises UsageError for a chain together with one of the options that are short for one."""
+        short = Chain.of(temperature=temperature, top_k=top_k, top_p=top_p)
+        if chain.links and short.links:
+            raise UsageError(
+                f"sample: chain {chain} is given together with {short.links[0].name}; make it a link of the chain."
+            )
         self.samples = samples
-        self.temperature = temperature
-        self.top_k = top_k
-        self.top_p = top_p
+        self.chain = chain if chain.links else short
 
     def decode(self, space: SearchSpace) -> Result:
-        unfinished = dict.fromkeys(range(self.samples), (space.root, 0.0))
-        finished: dict[tuple[int, ...], tuple[Node, float]] = {}
+        growing = dict.fromkeys(range(self.samples), Sample(space.root))
+        finished: dict[tuple[int, ...], Sample] = {}
         counts: Counter[tuple[int, ...]] = Counter()
-        while unfinished:
-            children = space.sample(
-                [node for node, _ in unfinished.values()],
-                list(unfinished),
-                temperature=self.temperature,
-                top_k=self.top_k,
-                top_p=self.top_p,
-                log_probs=True,
+        while growing:
+            before = growing.values()
+            children = space.draw(
+                [each.node for each in before], list(growing), self.chain, [each.state for each in before]
             )
-            growing = {}
-            for (number, (_, before)), drawn in zip(unfinished.items(), children, strict=True):
-                if drawn is None:
-                    continue
-                node, log_prob = drawn
-                if node.finished:
-                    counts[node.tokens] += 1
-                    finished.setdefault(node.tokens, (node, before + log_prob))
-                else:
-                    growing[number] = (node, before + log_prob)
-            unfinished = growing
+            samples = {
+                number: Sample(drawn.node, each.log_q + drawn.log_prob, drawn.state)
+                for (number, each), drawn in zip(growing.items(), children, strict=True)
+                if drawn is not None
+            }
+            growing = {number: each for number, each in samples.items() if not each.node.finished}
+            for each in samples.values():
+                if each.node.finished:
+                    counts[each.node.tokens] += 1
+                    finished.setdefault(each.node.tokens, each)
         space.stopped("finished")
-        listed = space.nbest_of(node for node, _ in finished.values())
-        hypotheses = [
-            replace(space.finish(node), count=counts[node.tokens], log_q=finished[node.tokens][1]) for node in listed
-        ]
-        return Result(hypotheses, drawn=self.samples)
+        best = space.nbest_of(each.node for each in finished.values())
+        return Result(
+            [
+                replace(space.finish(node), count=counts[node.tokens], log_q=finished[node.tokens].log_q)
+                for node in best
+            ],
+            drawn=self.samples,
+        )
 
 
 @sgdec.hookimpl

@@ -29,7 +29,7 @@ from sgdec.search.combination.continuations import Block, Continuation, best_fir
 from sgdec.search.combination.dense import NARROW, DenseRows
 from sgdec.search.combination.listed import ListedRows
 from sgdec.search.node import Node, require_finite
-from sgdec.search.sampling import Draw, draw
+from sgdec.search.sampling import Draw, Drawn, draw
 from sgdec.sparse import TokenLists
 
 Found = TypeVar("Found")
@@ -251,18 +251,18 @@ class ScoredRows:
         """For each node its children with these tokens; those that cannot follow are left out."""
         return self._made(self._combined.of_tokens(tokens))
 
-    def draw(self, draws: Sequence[Draw]) -> list[tuple[Node, float] | None]:
-        """One child of each node, drawn at random, with its log-probability in the draw; None if a node has none."""
-        children: list[tuple[Node, float] | None] = []
+    def draw(self, draws: Sequence[Draw]) -> list[Drawn | None]:
+        """One child of each node, drawn at random; None if a node has none."""
+        children: list[Drawn | None] = []
         for place, (node, drawn) in enumerate(zip(self._nodes, draws, strict=True)):
             tokens, scores = self._combined.distribution(place)
             if not len(tokens) or np.max(scores) == FORBIDDEN:
                 children.append(None)
                 continue
-            token, log_prob = draw(tokens, scores, drawn, sentence=node.source.id, step=node.length)
+            token, log_prob, state = draw(tokens, scores, drawn, sentence=node.source.id, step=node.length)
             family = node.children([self._combined.continuation(place, token)], self._coverage[place])
             require_finite(family, self._names)
-            children.append((family[0], log_prob))
+            children.append(Drawn(family[0], log_prob, state))
         return children
 
     def _made(self, found: Sequence[Sequence[Continuation]]) -> list[list[Node]]:

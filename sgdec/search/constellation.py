@@ -35,7 +35,7 @@ from sgdec.search.member import Member
 from sgdec.search.node import Node
 from sgdec.search.product import Product
 from sgdec.search.requests import Offer, Question, Request
-from sgdec.search.sampling import Draw
+from sgdec.search.sampling import Draw, Drawn
 from sgdec.search.tracing.observing import Observer
 from sgdec.settings import BoundsKind
 
@@ -190,9 +190,7 @@ class Constellation:
             families = until_distinct(beam_of, choice, best, partial(self.keys, ranking=distinct))
         return list(map(Offer, families, rows.besides(families, self.advancing(nodes)))) if banks else families
 
-    def _draw(
-        self, nodes: Sequence[Node], draws: Sequence[Draw], coverage: bool
-    ) -> list[tuple[Node, float] | None]:
+    def _draw(self, nodes: Sequence[Node], draws: Sequence[Draw], coverage: bool) -> list[Drawn | None]:
         """One child of each node, as `ScoredRows.draw` describes. Raises the same errors."""
         return self._scored(nodes, coverage).draw(draws)
 

@@ -1,4 +1,4 @@
-"""Drawing one token from combined scores with temperature, top-k and nucleus sampling, independently of batching.
+"""Drawing one token from combined scores that go through a chain of samplers, independently of batching.
 
 Every draw has its own generator, Philox (Salmon et al. 2011) keyed by (seed, sentence, sample number, step), so a
 draw does not depend on any other draw.
@@ -6,14 +6,15 @@ draw does not depend on any other draw.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from sgdec.arrays import Floats, Ints
+from sgdec.arrays import FORBIDDEN, Floats, Ints
+from sgdec.chain import UNCHAINED, Chain
+from sgdec.search.node import Node
 
 
 @dataclass(frozen=True)
@@ -23,37 +24,37 @@ class Draw:
     seed: int
     number: int
     """The number of this sample among the samples of the sentence."""
-    temperature: float = 1.0
-    """Scores are divided by the temperature, then renormalised."""
-    top_k: int = 0
-    """Draw only from the k best candidates; 0 = all."""
-    top_p: float = 1.0
-    """Draw only from the smallest set of best candidates whose probability reaches p (Holtzman et al. 2020)."""
+    chain: Chain = UNCHAINED
+    """The links that the renormalised scores go through."""
+    state: float | None = None
+    """The number that the chain keeps for this sample; None = the sample begins, or the chain keeps none."""
 
 
-def draw(tokens: Ints, scores: Floats, drawn: Draw, *, sentence: int, step: int) -> tuple[int, float]:
-    """Draw one of ``tokens`` ``[n]`` (ascending), with probability softmax(``scores`` / temperature).
+class Drawn(NamedTuple):
+    """One child that was drawn."""
 
-    Also returns its log-probability in this draw.
+    node: Node
+    log_prob: float
+    """Its log-probability under the chained distribution, from which it was drawn."""
+    state: float | None
+    """`Draw.state` of the draw of the next token."""
+
+
+def draw(tokens: Ints, scores: Floats, drawn: Draw, *, sentence: int, step: int) -> tuple[int, float, float | None]:
+    """Draw one of ``tokens`` ``[n]`` (ascending) from the chained distribution of ``scores`` ``[n]``.
+
+    Returns the token, its log-probability, and the next state of the chain.
 
     >>> draw(np.array([4, 9]), np.array([0.0, -np.inf]), Draw(seed=1, number=0), sentence=1, step=0)
-    (4, 0.0)
+    (4, 0.0, None)
     """
-    order = np.lexsort((tokens, -scores))
-    if drawn.top_k:
-        order = order[: drawn.top_k]
-    kept = scores[order]
-    with np.errstate(over="ignore"):  # a difference that overflows to -inf has probability 0
-        probabilities = np.exp((kept - kept[0]) / drawn.temperature)
-    probabilities /= probabilities.sum()
-    if drawn.top_p < 1.0:
-        reached = int(np.searchsorted(np.cumsum(probabilities), drawn.top_p)) + 1
-        order, probabilities = order[:reached], probabilities[:reached]
-    cumulative = np.cumsum(probabilities)
+    local = drawn.chain.apply(scores, drawn.state)
+    cumulative = np.cumsum(np.exp(local.log_probs))
     generator = np.random.Generator(np.random.Philox(key=_key(drawn.seed, sentence, drawn.number, step)))
     at = int(np.searchsorted(cumulative, generator.random() * cumulative[-1], side="right"))
-    at = min(at, len(order) - 1)
-    return int(tokens[order[at]]), math.log(probabilities[at] / cumulative[-1])
+    at = min(at, int(np.flatnonzero(local.log_probs > FORBIDDEN)[-1]))
+    state = None if local.states is None else float(local.states[at])
+    return int(tokens[local.places[at]]), float(local.log_probs[at]), state
 
 
 def _key(*parts: int) -> npt.NDArray[Any]:

@@ -15,6 +15,7 @@ from operator import attrgetter
 from typing import Any, Literal, overload
 from warnings import warn
 
+from sgdec.chain import UNCHAINED, Chain
 from sgdec.context import EOS
 from sgdec.errors import SgdecError
 from sgdec.protocol import FORBIDDEN, BatchPredictor, Hypothesis
@@ -26,7 +27,7 @@ from sgdec.search.constellation import Constellation
 from sgdec.search.listing import Listing, TextOf
 from sgdec.search.node import Node
 from sgdec.search.requests import Offer, Question, Request
-from sgdec.search.sampling import Draw
+from sgdec.search.sampling import Draw, Drawn
 from sgdec.search.tracing.meter import Meter
 from sgdec.search.tracing.recording import Recorder
 from sgdec.search.tracing.telling import Telling
@@ -212,28 +213,6 @@ class SearchSpace(Telling, Listing):
             self.received(growing, candidates, width)
         return candidates
 
-    @overload
-    def sample(
-        self,
-        nodes: Sequence[Node],
-        numbers: Sequence[int],
-        *,
-        temperature: float = ...,
-        top_k: int = ...,
-        top_p: float = ...,
-        log_probs: Literal[False] = ...,
-    ) -> list[Node | None]: ...
-    @overload
-    def sample(
-        self,
-        nodes: Sequence[Node],
-        numbers: Sequence[int],
-        *,
-        temperature: float = ...,
-        top_k: int = ...,
-        top_p: float = ...,
-        log_probs: Literal[True],
-    ) -> list[tuple[Node, float] | None]: ...
     def sample(
         self,
         nodes: Sequence[Node],
@@ -242,24 +221,36 @@ class SearchSpace(Telling, Listing):
         temperature: float = 1.0,
         top_k: int = 0,
         top_p: float = 1.0,
-        log_probs: bool = False,
-    ) -> list[Any]:
-        """One child of each node, drawn from the combined scores renormalised over the candidates; None without one.
+    ) -> list[Node | None]:
+        """One child of each node, as `draw` returns it, without its probability."""
+        chain = Chain.of(temperature=temperature, top_k=top_k, top_p=top_p)
+        return [None if drawn is None else drawn.node for drawn in self.draw(nodes, numbers, chain=chain)]
 
-        ``numbers``: for each node the number of its sample among those of the sentence. The randomness of a draw
-        depends only on (seed, sentence, number, length). ``log_probs``: each child comes with its log-probability
-        under the distribution that it is drawn from.
+    def draw(
+        self,
+        nodes: Sequence[Node],
+        numbers: Sequence[int],
+        chain: Chain = UNCHAINED,
+        states: Sequence[float | None] | None = None,
+    ) -> list[Drawn | None]:
+        """One child of each node, drawn from its local distribution, with its log-probability; None without one.
+
+        The local distribution is that of the combined scores, renormalised over the candidates, after the links of
+        ``chain``. ``numbers``: for each node the number of its sample among those of the sentence. The randomness of
+        a draw depends only on (seed, sentence, number, length). ``states``: for each node the `Drawn.state` that came
+        with it, for chains that keep a number; None = it begins.
         """
         self._count(nodes)
-        draws = [Draw(self.seed, number, temperature, top_k, top_p) for number in numbers]
-        drawn: list[tuple[Node, float] | None]
-        drawn = self._answer("draw", nodes, (draws,), (self._uses_coverage,), together=True)
+        before = [None] * len(nodes) if states is None else states
+        draws = [Draw(self.seed, number, chain, state) for number, state in zip(numbers, before, strict=True)]
+        children: list[Drawn | None]
+        children = self._answer("draw", nodes, (draws,), (self._uses_coverage,), together=True)
         if self.recorder is not None:
             self.recorder.rest(nodes, Fate.UNDRAWN)
-            for each in drawn:
-                if each is not None:
-                    self._received(each[0])
-        return drawn if log_probs else [None if each is None else each[0] for each in drawn]
+            for drawn in children:
+                if drawn is not None:
+                    self._received(drawn.node)
+        return children
 
     def bound(self, nodes: Sequence[Node]) -> list[float]:
         """For each node an upper bound on what its continuations can still add to its total (`sgdec.search.bounds`).

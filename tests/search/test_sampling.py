@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
+from sgdec.chain import Chain
 from sgdec.context import EOS
 from sgdec.protocol import Source
 from sgdec.search.constellation import Constellation
@@ -28,9 +29,9 @@ def expected(scores: np.ndarray, temperature: float = 1.0) -> np.ndarray:
 
 
 def draws(scores: np.ndarray, **options: float) -> Counter[int]:
-    tokens = np.arange(len(scores))
+    tokens, chain = np.arange(len(scores)), Chain.of(**options)  # type: ignore[arg-type]
     return Counter(
-        draw(tokens, scores, Draw(seed=7, number=n, **options), sentence=3, step=0)[0]  # type: ignore[arg-type]
+        draw(tokens, scores, Draw(seed=7, number=n, chain=chain), sentence=3, step=0)[0]
         for n in range(DRAWS)
     )
 

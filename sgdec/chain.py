@@ -310,6 +310,18 @@ class Chain:
         """
         return cls(tuple(map(_parse_link, text.split("+")))) if text.strip() else cls()
 
+    @classmethod
+    def of(cls, *, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0) -> Chain:
+        """The chain of these settings: top-k, then the temperature, then the nucleus; without those that keep all."""
+        links: list[Link] = []
+        if top_k:
+            links.append(TopK(top_k))
+        if temperature != 1.0:
+            links.append(Temperature(temperature))
+        if top_p < 1.0:
+            links.append(TopP(top_p))
+        return cls(tuple(links))
+
     @property
     def start(self) -> float | None:
         """The number that a new draw begins with; None if no link keeps one."""
@@ -346,6 +358,10 @@ class Chain:
         if not isinstance(value, cls):
             raise ValueError("expected a text such as top_k=50+min_p=0.05")
         return value
+
+
+UNCHAINED = Chain()
+"""Leaves every distribution as it is."""
 
 
 def _parse_link(text: str) -> Link:

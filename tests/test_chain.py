@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from sgdec.search.chain import (
+from sgdec.chain import (
     LINKS,
     Chain,
     Epsilon,
@@ -236,24 +236,28 @@ def test_order_matters() -> None:
     )
 
 
+def former_draw(scores: np.ndarray, number: int, temperature: float, top_k: int, top_p: float) -> int:
+    """`draw` as it was before there were chains."""
+    order = np.lexsort((np.arange(len(scores)), -scores))[: top_k or None]
+    probabilities = np.exp((scores[order] - scores[order[0]]) / temperature)
+    probabilities /= probabilities.sum()
+    if top_p < 1.0:
+        probabilities = probabilities[: int(np.searchsorted(np.cumsum(probabilities), top_p)) + 1]
+    cumulative = np.cumsum(probabilities)
+    key = np.random.SeedSequence([3, 1, number, 0]).generate_state(2, np.uint64)
+    at = np.random.Generator(np.random.Philox(key=key)).random() * cumulative[-1]
+    return int(order[min(int(np.searchsorted(cumulative, at, side="right")), len(probabilities) - 1)])
+
+
 @pytest.mark.slow
-def test_short_forms_draw_from_the_same_distribution() -> None:
-    """`draw` draws what ``temperature+top_k+top_p`` keeps, all of it, and nothing else."""
-    for top_k, top_p in [(0, 1.0), (7, 1.0), (0, 0.7), (9, 0.6)]:
-        links = [Temperature(0.8), *([TopK(top_k)] if top_k else []), TopP(top_p)]
+def test_short_forms_draw_what_they_drew_before_there_were_chains() -> None:
+    for top_k, top_p, temperature in [(0, 1.0, 1.0), (7, 1.0, 0.8), (0, 0.7, 2.0), (9, 0.6, 1.0), (1, 1e-6, 1e-3)]:
+        chain = Chain.of(temperature=temperature, top_k=top_k, top_p=top_p)
         for scores in (*EDGES["random"][:8], *EDGES["ties"][:8]):
-            found = dense(Chain(tuple(links)), scores)
             for number in range(10):
-                token = draw(
-                    np.arange(len(scores)), scores, Draw(3, number, 0.8, top_k, top_p), sentence=1, step=0
-                )
-                assert found[token] > 0
-        drawn = {
-            draw(np.arange(12), EDGES["ties"][0], Draw(3, number, 0.8, top_k, top_p), sentence=1, step=0)
-            for number in range(500)
-        }
-        likely = np.flatnonzero(dense(Chain(tuple(links)), EDGES["ties"][0]) > 0.02)
-        assert set(likely.tolist()) <= drawn
+                token, log_prob, _ = draw(np.arange(len(scores)), scores, Draw(3, number, chain), sentence=1, step=0)
+                assert token == former_draw(scores, number, temperature, top_k, top_p)
+                assert np.exp(log_prob) == pytest.approx(dense(chain, scores)[token])
 
 
 @pytest.mark.parametrize(
