@@ -160,7 +160,7 @@ def test_an_unchanged_input_is_not_read_again(tmp_path: Path, monkeypatch: pytes
     def fail(*of: object) -> None:
         raise AssertionError("the input was read")
 
-    monkeypatch.setattr(module, "_survey", fail)
+    monkeypatch.setattr(module, "survey_file", fail)
     assert survey([str(tmp_path / "in.txt")], 2, store, known=manifest) == (manifest.inputs, manifest.chunks)
 
 
