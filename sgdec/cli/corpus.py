@@ -142,9 +142,8 @@ def _explained(others: Mapping[click.Command, str]) -> Iterator[None]:
 @option("--retry-failed", section=LIMITS, is_flag=True, help="Try again the lines that have failed.")
 @click.pass_context
 def command(ctx: click.Context, /, **given: Any) -> int:
-    """Decode the lines of all INPUT files with many workers, or score given outputs of them.
-
-    Options of `sgdec decode` follow `--`; with --score, those of `sgdec score`.
+    """Decode all INPUT files, or score outputs of them, with many workers. Options of `sgdec decode` follow `--`;
+    with --score, those of `sgdec score`.
 
     \b
     # with four workers on this machine
@@ -153,9 +152,9 @@ def command(ctx: click.Context, /, **given: Any) -> int:
     # on a cluster that Ray runs
     sgdec corpus a.txt --output DIR --engine ray --ray-address auto -- \\
         --predictors nmt --nmt.model run/best
-    # the scores of outputs, line by line; with --nbest-list of a list
-    sgdec corpus a.txt b.txt --score outputs.txt --output DIR -- \\
-        --predictors nmt --nmt.model run/best
+    # the scores of given outputs, here of an n-best list
+    sgdec corpus a.txt b.txt --score list.nbest --output DIR -- \\
+        --predictors nmt --nmt.model r2l/best --nbest-list --old-weight 1
     # how far it is; then one file of all outputs
     sgdec corpus-status DIR
     sgdec corpus-merge DIR --output out.txt

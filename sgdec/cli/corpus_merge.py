@@ -34,9 +34,8 @@ def failed_beside(output: str) -> tuple[str, ...]:
     "--failed", type=Written(), metavar="FILE", help="File for the list of failed lines, default FILE.failed.jsonl."
 )
 def command(folder: str, output: str | None, failed: str | None) -> int:
-    """Write the outputs of all lines of a corpus in the order of the input.
-
-    The file is that of one run of `sgdec decode`, or of `sgdec score` for `sgdec corpus --score`.
+    """Write the outputs of all lines of a corpus in the order of the input, as one run of `sgdec decode` or `sgdec
+    score` does.
 
     \b
     sgdec corpus-merge DIR --output out.txt

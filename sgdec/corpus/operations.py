@@ -1,4 +1,4 @@
-"""What a worker does with the lines of a task: `Decoding` or `Scoring`. Nothing else in a worker depends on it."""
+"""The work on the lines of a task: `Decoding` or `Scoring`. Nothing else in a worker depends on which it is."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -78,7 +79,7 @@ def test_the_merged_scores_are_those_of_one_process(
     run("corpus-merge", "d", "--output", "out", status=1)
     assert Path("out").read_bytes() == Path("one").read_bytes() != b""
     failed = [json.loads(line) for line in Path("out.failed.jsonl").read_text().splitlines()]
-    warned = dict.fromkeys(int(line.split()[2][:-1]) for line in alone.splitlines() if line.startswith("Warning: sen"))
+    warned = dict.fromkeys(map(int, re.findall(r"^Warning: sentence (\d+):", alone, re.MULTILINE)))
     assert [row["id"] for row in failed] == list(warned), "each once, however many of its entries have failed"
     assert failed[-1]["reason"] in alone
 
