@@ -22,7 +22,7 @@ from sgdec.errors import SgdecError, counted
 from sgdec.io.limits import bounded_lines
 from sgdec.io.nbest import NbestEntry, offset_of, parse_entry, refuse_descent, shifted
 from sgdec.terminal import Bar
-from sgdec.text.lines import without_mark
+from sgdec.text.lines import name_of, without_mark
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ def targets_of(manifest: Manifest, number: int, ids: range) -> list[list[Target]
     chunk, own = manifest.chunks[number], manifest.target_chunks[number]
     found: dict[int, list[Target]] = {id: [] for id in ids}
     for place, line in enumerate(lines_of_chunk(file, own)):
-        where = f"{file.path}: line {own.line + place}"
+        where = f"{name_of(file.path)}: line {own.line + place}"
         text, entry, id = _text(line, where), None, chunk.id + place
         if manifest.nbest_list:
             entry = shifted(parse_entry(text, where), chunk.id - own.id)
@@ -75,7 +75,7 @@ def survey_target(
     """
     if known is not None and is_unchanged(path, known.targets):
         return known.targets[0], known.target_chunks
-    read_from = " and ".join(each.path for each in inputs)
+    read_from = " and ".join(name_of(each.path) for each in inputs)
     tally: _Tally = _ListTally(path, read_from, chunks, check) if nbest_list else _Tally(path, read_from, chunks)
     return survey_file(path, tally, store)
 
@@ -93,7 +93,7 @@ class _Tally:
     """Divides the lines of a file of outputs among the chunks of the inputs while it is read."""
 
     def __init__(self, path: str, read_from: str, chunks: ChunkTable) -> None:
-        self._path, self._read_from = path, read_from
+        self._name, self._read_from = name_of(path), read_from
         self._last: list[int] = np.cumsum(chunks.rows[:, 2]).tolist()
         """The last line of each chunk, among those of all inputs."""
         self._digest = hashlib.sha256()
@@ -116,10 +116,10 @@ class _Tally:
         with Bar(f"reading {name}", log, unit="MiB", total=total) as bar:
             for raw in bounded_lines(file):
                 if isinstance(raw, SgdecError):
-                    raise SgdecError(f"{self._path}: line {self._lines + 1}: {raw}")
-                line = raw if self._end else without_mark(raw, self._path)
+                    raise SgdecError(f"{self._name}: line {self._lines + 1}: {raw}")
+                line = raw if self._end else without_mark(raw, self._name)
                 if line:  # otherwise the file has only the mark
-                    self._count(_text(line, f"{self._path}: line {self._lines + 1}"))
+                    self._count(_text(line, f"{self._name}: line {self._lines + 1}"))
                 bar.advance((self._end + len(raw)) // BLOCK - self._end // BLOCK)
                 self._digest.update(raw)
                 self._crc = zlib.crc32(raw, self._crc)
@@ -154,7 +154,7 @@ class _Tally:
     def _finish(self) -> None:
         if self._lines != self._last[-1]:
             raise SgdecError(
-                f"{self._path} has {counted(self._lines, 'line')}, and there are {self._last[-1]:,} in "
+                f"{self._name} has {counted(self._lines, 'line')}, and there are {self._last[-1]:,} in "
                 f"{self._read_from}. Expected one output for each; --nbest-list, after `--`, reads an n-best list."
             )
         self._close()
@@ -173,7 +173,7 @@ class _ListTally(_Tally):
         """The lines of the inputs with entries, and the last one of them."""
 
     def _line_of(self, text: str) -> int:
-        entry = parse_entry(text, f"{self._path}: line {self._lines + 1}")
+        entry = parse_entry(text, f"{self._name}: line {self._lines + 1}")
         if self._offset is None:
             self._offset = offset_of(entry)
         entry = shifted(entry, self._offset)
@@ -193,4 +193,4 @@ class _ListTally(_Tally):
             self._close()
         if missing := self._last[-1] - self._listed:
             of = f"{self._last[-1]} sentences of {self._read_from}"
-            log.warning(f"{missing} of {of} have no entry in {self._path}.")
+            log.warning(f"{missing} of {of} have no entry in {self._name}.")

@@ -137,6 +137,15 @@ def test_what_is_scored_belongs_to_the_run(run: Run) -> None:
     assert "was begun with another content of lines" in run(*corpus("lines", decode=FST), status=2)
 
 
+def test_merging_does_not_write_over_the_outputs_that_were_scored(run: Run) -> None:
+    run(*corpus("lines", decode=FST), status=1)
+    before = Path("lines").read_text()
+    assert "lines: it is an input of the corpus. Write to another file." in run(
+        "corpus-merge", "d", "--output", "lines", status=2
+    )
+    assert Path("lines").read_text() == before
+
+
 def test_the_signature_of_scores_is_that_of_one_process(run: Run) -> None:
     run("score", *FST, "--signature", "s", "--nbest-list", "--output", "one", "all.ids", "list", status=1)
     run(*corpus("list", decode=[*FST, "--nbest-list"]), status=1)
