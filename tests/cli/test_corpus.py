@@ -247,7 +247,8 @@ def test_scores_survive_kills_a_deadly_line_and_a_touched_folder(
     entries = [f"{number} ||| {line} ||| tm= {n} ||| {n}\n" for number, line in enumerate(lines, 1) for n in (1, 2)]
     (tmp_path / "list").write_text("".join(entry for entry in entries if not entry.startswith("9 ")))
     rescore = [*(option for option in TRAP if option not in ("--decoder", "greedy")), "--nbest-list"]
-    alone = sgdec(tmp_path, "score", *rescore, "--old-weight", "1", "--output", "one", "alone.ids", "list")
+    once = ["--trap.once", "seen", "--old-weight", "1", "--output", "one"]
+    alone = sgdec(tmp_path, "score", *rescore, *once, "alone.ids", "list")
     assert alone.status == 1, alone.err
     more = ["--score", "list", "--output-format", "nbest", "--workers", "2", "--lease-seconds", "1"]
     start = corpus(*more, decode=[*rescore, "--old-weight", "1"])

@@ -29,6 +29,7 @@ LINES = "4 4\n9\n4\n"
 LIST = "1 ||| 4 ||| a= 1\n2 ||| 9 ||| wc= 1\n2 ||| 9 9\n"  # line 2 has two entries that fail
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("target", "output_format"),
     [

@@ -13,6 +13,8 @@ from sgdec.cli.main import main
 from tests.helpers.places import ROOT
 from tests.helpers.tiny_models import write_lattice
 
+pytestmark = pytest.mark.slow
+
 INLINE = str(ROOT / "tests" / "helpers" / "inline_engine.py")
 FST = ["--predictors", "fst,wc", "--fst.path", "{id}.fst", "--input-format", "ids"]
 SENTENCES = 7

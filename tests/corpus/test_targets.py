@@ -43,6 +43,7 @@ def made(folder: Path, lines: list[int], chunk: int, target: bytes, *, nbest_lis
     return write_manifest(store, manifest)
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(100))
 @given(
     st.lists(st.integers(1, 5), min_size=1, max_size=3), st.integers(1, 4), st.data(), st.booleans(), st.booleans(),
