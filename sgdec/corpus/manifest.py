@@ -425,18 +425,17 @@ class _Tally:
 
         Raises SgdecError for UTF-16, which would have other lines.
         """
-        last = b"\n"
+        last, mark = b"\n", False
         total = None if bytes is None else bytes >> 20
         with Bar(f"reading {name}", log, unit="MiB", total=total) as bar:
             while block := file.read(BLOCK):
-                if not self._end:
-                    without_mark(block, name)
+                mark = not self._end and not without_mark(block, name)
                 self._add(block)
                 if copy is not None:
                     copy.write(block)
                 bar.advance(len(block) >> 20)
                 last = block[-1:]
-        self._held += last != b"\n"  # the last line may lack its end
+        self._held += last != b"\n" and not mark  # the last line may lack its end; a byte order mark alone is none
         if self._held:
             self._close()
 

@@ -84,6 +84,7 @@ def test_the_merged_scores_are_those_of_one_process(
     warned = dict.fromkeys(map(int, re.findall(r"^Warning: sentence (\d+):", alone, re.MULTILINE)))
     assert [row["id"] for row in failed] == list(warned), "each once, however many of its entries have failed"
     assert failed[-1]["reason"] in alone
+    assert target == "lines" or "the predictors forbid" in failed[0]["reason"], "that of the first entry, not of x"
 
 
 def test_a_target_is_scored_as_text_or_as_ids_and_of_its_length(run: Run) -> None:
