@@ -238,11 +238,13 @@ def _job(ctx: click.Context, given: dict[str, Any]) -> Job:
     chosen, dotted = running.settings(inner, inner.params)
     scores = given["score"] is not None
     _refuse_files(chosen, given)
-    for name in INSTEAD.keys() & typed.keys():
+    for name, instead in INSTEAD.items():
+        if name not in typed:
+            continue
         if inner.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
-            raise UsageError(f"--{name.replace('_', '-')} after `--`: {INSTEAD[name]}.")
+            raise UsageError(f"--{name.replace('_', '-')} after `--`: {instead}.")
         if chosen[name] != typed[name]:
-            raise UsageError(f"--config {chosen['config']}: {name}: {INSTEAD[name]}.")
+            raise UsageError(f"--config {chosen['config']}: {name}: {instead}.")
     output_format = (_format_of_scores if scores else _format_of_outputs)(given, chosen)
     settings = {field.name: chosen[field.name] for field in fields(Settings) if field.name in chosen}
     output = given["output"]

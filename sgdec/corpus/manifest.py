@@ -136,7 +136,8 @@ class Manifest:
 
     @property
     def command(self) -> str:
-        """The command of ``sgdec`` that writes in one process what is merged: ``decode`` or ``score``."""
+        """The command of ``sgdec`` that writes in one process what is merged: ``decode`` or ``score``. In messages a
+        "d" makes it a participle."""
         return "score" if self.targets else "decode"
 
     @property
