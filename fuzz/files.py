@@ -177,6 +177,10 @@ CORPUS_START = (
     "corpus in.ids --output done --chunk 1 -- --predictors fst --fst.path lattices/{id}.fst --vocab-size 7 "
     "--input-format ids --max-length 3"
 )
+SCORES_START = (
+    "corpus in.ids --score list.nbest --output done --output-format jsonl --chunk 1 -- --predictors wc "
+    "--vocab-size 7 --input-format ids --nbest-list --old-weight 1"
+)
 ANY = {"statuses": (0, 1, 2)}
 """A file error may also be reported as a wrong call."""
 
@@ -315,6 +319,13 @@ TARGETS: tuple[FileTarget, ...] = (
            folder="done", writes=("done",), **ANY),
     target("corpus", CORPUS_START, f"in.ids:text lattices {CORPUS_FOLDER.format('done')}",
            before=CORPUS_START, folder="done", writes=("done",), **ANY),
+    target("corpus of scores", "corpus in.ids --score outputs.ids --output done --chunk 2 -- --predictors wc "
+           "--vocab-size 7 --input-format ids", "in.ids:text outputs.ids:text", writes=("done",), **ANY),
+    target("corpus of a list", SCORES_START, f"in.ids list.nbest:text {CORPUS_FOLDER.format('done')}",
+           before=SCORES_START, folder="done", writes=("done",), **ANY),
+    target("corpus-merge of a list", "corpus-merge done --output out",
+           f"in.ids list.nbest {CORPUS_FOLDER.format('done')}", before=SCORES_START,
+           folder="done", writes=("done",), **ANY),
     target("course zip", "course zip bag --output out --wheels wheels",
            "wheels/sgdec-1-py3-none-any.whl=in.txt:text", **ANY),
     # Commands that make models.

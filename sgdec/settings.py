@@ -43,6 +43,9 @@ SHAPING = (
 )  # fmt: skip
 """Settings that can change the results. The signature lists them and `max_source_length`."""
 
+OF_SCORES = ("batch_size", "window", "max_rows", "deterministic")
+"""Those among them that can change the scores of given outputs."""
+
 
 @dataclass(frozen=True, repr=False)
 class Settings:

@@ -34,12 +34,13 @@ def failed_beside(output: str) -> tuple[str, ...]:
     "--failed", type=Written(), metavar="FILE", help="File for the list of failed lines, default FILE.failed.jsonl."
 )
 def command(folder: str, output: str | None, failed: str | None) -> int:
-    """Write the outputs of all lines of a corpus in the order of the input, as one run of `sgdec decode` does.
+    """Write the outputs of all lines of a corpus in the order of the input, as one run of `sgdec decode` or `sgdec
+    score` does.
 
     \b
     sgdec corpus-merge DIR --output out.txt
 
-    The format is that of `sgdec corpus --output-format`. A failed line is there too, as in `sgdec decode`: an empty
+    The format is that of `sgdec corpus --output-format`. A failed line is there too, as in these commands: an empty
     line, or an object with the error. The list of failed lines has their numbers, inputs and reasons, as JSON lines.
 
     Each result is compared with the run, with its lines, and with the hash that was noted when it was published; so
@@ -73,7 +74,7 @@ def command(folder: str, output: str | None, failed: str | None) -> int:
 
 def _refuse_input(output: str | None, manifest: Manifest) -> None:
     """Raises UsageError for an input of the corpus, which a later start needs. None = standard output."""
-    for each in manifest.inputs:
+    for each in (*manifest.inputs, *manifest.targets):
         with suppress(OSError):
             if os.path.samestat(os.stat(1 if output is None else output), os.stat(each.place)):
                 raise UsageError(

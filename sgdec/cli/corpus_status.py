@@ -36,7 +36,7 @@ def command(folder: str, watch: float | None, json_: str | None, html: str | Non
     sgdec corpus-status DIR
     sgdec corpus-status DIR --watch 30
 
-    It only reads, and can be called from any machine that sees the folder, while the corpus is decoded and after.
+    It only reads, and can be called from any machine that sees the folder, while the workers work and after.
 
     Exit status 1 if a line has failed or is undecided, or if a result cannot be used.
     """

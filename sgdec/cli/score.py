@@ -16,21 +16,19 @@ from sgdec.cli.paths import Read, Written
 from sgdec.cli.sections import option
 from sgdec.collector import collector_spared
 from sgdec.errors import SgdecError, UsageError
-from sgdec.io.limits import whole_number
 from sgdec.io.unfinished import beside
-from sgdec.settings import INPUT, OUTPUT, RESCORING, Penalties
+from sgdec.settings import INPUT, OF_SCORES, OUTPUT, RESCORING, Penalties
 
 if TYPE_CHECKING:
     from sgdec.context import Vocabulary
     from sgdec.io.nbest import NbestEntry
     from sgdec.io.sources import SourceReader
-    from sgdec.protocol import Source
     from sgdec.search.outcome import Unreadable
     from sgdec.tasks.scoring import ScoringPair
 
 log = logging.getLogger(__name__)
 
-SHAPING = ("alpha", "beta", "normalize", "old_weight", "batch_size", "window", "max_rows")
+SHAPING = ("alpha", "beta", "normalize", "old_weight", *OF_SCORES)
 """Options other than those of predictors that can change a result; the signature lists them."""
 
 
@@ -65,6 +63,7 @@ SHAPING = ("alpha", "beta", "normalize", "old_weight", "batch_size", "window", "
     *running.UNFINISHED,
     *running.OF_BATCHES,
     *running.OF_REPRODUCTION,
+    running.setting("deterministic"),
 )  # fmt: skip
 @click.pass_context
 def command(ctx: click.Context, /, **given: Any) -> int:
@@ -140,16 +139,13 @@ class _Outputs:
     ) -> None:
         """``vocabulary``: that of the target, if there is one; ``done``: the number of sentences that an earlier run
         has scored."""
+        from sgdec.tasks.scoring import Pairing
+
         self.read_from = " and ".join(given["source"])
         sources = reader.read(lines, self.read_from, done=done)
-        self._reader, self._sources = reader, (source for source in sources if source.id > done)
+        self._sources = (source for source in sources if source.id > done)
         self._path = given["target"]
-        self._vocabulary = vocabulary if given["target_format"] == "text" else None
-        self._for_text = (
-            "Text needs a target vocabulary: --tokenizer FILE."
-            if vocabulary is None
-            else "For text give --target-format text."
-        )
+        self._pairing = Pairing(given["target_format"], vocabulary, reader.vocabulary)
         self.asked: deque[NbestEntry | None] = deque()
         """The n-best entries of the outputs that have been read and not yet scored."""
         self.sentences = self._done = done
@@ -169,7 +165,8 @@ class _Outputs:
                     f"{ended} ends before line {number}, the other does not. Expected one target line per source "
                     "line; --nbest-list reads an n-best list."
                 )
-            yield self._pair(source, text, f"{self._path}: line {number}", None)
+            self.asked.append(None)
+            yield self._pairing.pair(source, text, f"{self._path}: line {number}")
 
     def of_list(self) -> Iterator[ScoringPair | Unreadable]:
         """Pairs each entry of an n-best list with the sentence of its id."""
@@ -186,32 +183,7 @@ class _Outputs:
                 if source is None:
                     raise SgdecError(f"{entries[0].where}: {self.read_from} has no sentence {number}.")
             assert source is not None
-            yield from (self._pair(source, entry.text, entry.where, entry) for entry in entries)
+            for entry in entries:
+                self.asked.append(entry)
+                yield self._pairing.pair(source, entry.text, entry.where)
         self.sentences += sum(1 for _ in self._sources)
-
-    def _pair(
-        self, source: Source | Unreadable, text: str, where: str, entry: NbestEntry | None
-    ) -> ScoringPair | Unreadable:
-        from sgdec.search.outcome import Unreadable
-        from sgdec.tasks.scoring import encoded, paired
-
-        pair: ScoringPair | Unreadable
-        if isinstance(source, Unreadable):
-            pair = source
-        else:
-            try:
-                if self._vocabulary is None:
-                    target = self._token_ids(text, where)
-                else:
-                    target = encoded(text, self._vocabulary, source, self._reader.vocabulary)
-                pair = paired(source, target)
-            except SgdecError as error:
-                pair = Unreadable(source.id, error)
-        self.asked.append(entry)
-        return pair
-
-    def _token_ids(self, text: str, where: str) -> tuple[int, ...]:
-        for word in text.split():
-            if whole_number(word) in (None, 1, 2):
-                raise SgdecError(f"{where}: {word!r} is not a token id of an output. {self._for_text}")
-        return tuple(map(int, text.split()))

@@ -16,7 +16,7 @@ from sgdec.corpus.engine import Receipt, Task
 from sgdec.corpus.leases import Leases, chunks_in, place_of
 from sgdec.corpus.manifest import MANIFEST, Manifest, read_manifest
 from sgdec.corpus.results import AGAIN, PARTS, ChunkResult, chunks_with, name_of, read_result, results_of_some
-from sgdec.corpus.rows import rows_by_line
+from sgdec.corpus.rows import Layout, rows_by_line
 from sgdec.corpus.stores import Store
 from sgdec.corpus.versions import changed, gone
 from sgdec.errors import SgdecError, UsageError
@@ -57,10 +57,10 @@ def _wrong(result: ChunkResult, manifest: Manifest, ids: range) -> str:
     if result.ids != ids:
         return f"the result of lines {_span(result.ids)}; expected that of lines {_span(ids)}"
     try:
-        rows_by_line(manifest.output_format, result.rows, ids)
+        rows_by_line(manifest.layout, result.rows, ids)
     except ValueError as error:
         return f"{error}; expected those of {len(ids)} lines"
-    lattices = len(ids) if manifest.output_format == "fst" else 0
+    lattices = len(ids) if manifest.layout is Layout.FILES else 0
     return "" if len(result.files) == lattices else f"{len(result.files)} lattices; expected {lattices}"
 
 
@@ -73,7 +73,7 @@ class Checked:
     """The result of a chunk."""
 
     result: ChunkResult
-    """Lines that were decoded again are in it."""
+    """Lines that succeeded later are in it."""
     receipt: Receipt
     recorded: bool
     """Whether there is a record of it."""
@@ -121,14 +121,15 @@ class Results:
                 "corpus` again."
             )
         lost = {failure.id for failure in result.failed}
-        again = {id: each for id, each in self._decoded_again(chunk).items() if id in lost} if lost else {}
+        again = {id: each for id, each in self._mended(chunk).items() if id in lost} if lost else {}
         result = self._with_lines_of(result, {id: other for id, (_, other) in again.items()})
         read = [version for version in result.versions if version.id not in lost or version.id in again]
         for other in changed(read, self._folder):
             task = again[other.id][0] if other.id in again else Task(chunk)
             raise SgdecError(
-                f"{os.path.join(self._folder, other.path)} changed since {task} was decoded. Restore it; or remove "
-                f"{self._store}/{name_of(task)}, and start `sgdec corpus` again; or begin another folder."
+                f"{os.path.join(self._folder, other.path)} changed since {task} was {self._manifest.command}d. "
+                f"Restore it; or remove {self._store}/{name_of(task)}, and start `sgdec corpus` again; or begin "
+                "another folder."
             )
         return Checked(result, receipt, isinstance(noted, str), gone(read, self._folder))
 
@@ -174,7 +175,7 @@ class Results:
         if record.get("run") != self._manifest.run or not isinstance(failed, int):
             found = self.checked(chunk)
             return 0 if found is None else len(found.result.failed)
-        return failed - len(self._decoded_again(chunk)) if failed and chunk in self._again else failed
+        return failed - len(self._mended(chunk)) if failed and chunk in self._again else failed
 
     def _with_lines_of(self, result: ChunkResult, again: Mapping[int, ChunkResult]) -> ChunkResult:
         """A result in which some lines, by their numbers, are those of other results."""
@@ -190,10 +191,10 @@ class Results:
         return replace(result, rows=b"".join(rows.values()), files=files, failed=failed, versions=tuple(versions))
 
     def _rows(self, result: ChunkResult) -> list[bytes]:
-        return rows_by_line(self._manifest.output_format, result.rows, result.ids)
+        return rows_by_line(self._manifest.layout, result.rows, result.ids)
 
-    def _decoded_again(self, chunk: int) -> dict[int, tuple[Task, ChunkResult]]:
-        """By the number of each line that was decoded again with success, the task and the result that have it."""
+    def _mended(self, chunk: int) -> dict[int, tuple[Task, ChunkResult]]:
+        """By the number of each line that had failed and succeeded later, the task and the result that have it."""
         found: dict[int, tuple[Task, ChunkResult]] = {}
         for task in results_of_some(self._store, AGAIN, chunk) if chunk in self._again else ():
             result, _ = usable_result(self._store, self._manifest, task) or (None, None)

@@ -36,6 +36,13 @@ class Job:
     input_format: str = "text"
     output_format: str = "text"
     ledger: bool = False
+    scoring: Mapping[str, Any] | None = None
+    """The options of ``sgdec score`` that are neither predictors' nor `settings`; None: lines are decoded."""
+
+    @property
+    def command(self) -> str:
+        """The command of ``sgdec`` that does the same in one process: ``decode`` or ``score``."""
+        return "decode" if self.scoring is None else "score"
 
     def to_json(self) -> str:
         """As text, for another process."""

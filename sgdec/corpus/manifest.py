@@ -1,8 +1,9 @@
-"""The manifest of a corpus: its inputs, how they are decoded, and where each chunk begins.
+"""The manifest of a corpus: its inputs, how they are decoded or scored, and where each chunk begins.
 
 ``manifest.json`` has the settings, the signature of the run and the inputs with their hashes. ``chunks.npy`` has one
-row of numbers for each chunk (`Chunk`). Both are written once, when the folder is made; a later start has to agree
-with them. Each result names their hash (`Manifest.run`).
+row of numbers for each chunk (`Chunk`), and if outputs are scored, then one for the outputs of each chunk. Both are
+written once, when the folder is made; a later start has to agree with them. Each result names their hash
+(`Manifest.run`).
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from tokenize import TokenError
-from typing import IO, NamedTuple, overload
+from typing import IO, NamedTuple, Protocol, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from sgdec.arrays import Ints
 from sgdec.corpus.inputs import absolute, is_seekable, opened, state_of
+from sgdec.corpus.rows import Layout, layout_of
 from sgdec.corpus.stores import FolderStore, Store, publish
 from sgdec.errors import SgdecError, UsageError
 from sgdec.io.documents import parse_json
@@ -44,6 +46,8 @@ BLOCK = 1 << 20
 """The number of bytes that are read at a time."""
 SHAPE = ("output_format", "ledger", "chunk", "lines")
 """Settings, besides the signature and the inputs, that a later start has to share."""
+FILES = ("inputs", "targets")
+"""The lists of files."""
 FREE = ("batch_size", "window", "threads")
 """Settings of a signature that only change which sentences share arithmetic."""
 
@@ -69,8 +73,8 @@ class Chunk(NamedTuple):
 class ChunkTable(Sequence[Chunk]):
     """Many chunks, as one array."""
 
-    def __init__(self, rows: Ints) -> None:
-        self.rows = rows.reshape(-1, len(Chunk._fields))
+    def __init__(self, rows: Ints | Sequence[int]) -> None:
+        self.rows = np.asarray(rows, dtype=np.int64).reshape(-1, len(Chunk._fields))
 
     @classmethod
     def of(cls, chunks: Iterable[Chunk]) -> ChunkTable:
@@ -107,10 +111,10 @@ class Input:
 
 @dataclass(frozen=True)
 class Manifest:
-    """A corpus and the way it is decoded."""
+    """A corpus and the way it is decoded or scored."""
 
     arguments: list[str]
-    """Those of ``sgdec decode``, without inputs and outputs."""
+    """Those of the `command`, without inputs and outputs."""
     folder: str
     """The working directory to which their paths refer."""
     signature: dict[str, str]
@@ -123,6 +127,23 @@ class Manifest:
     """Those of all inputs."""
     chunks: ChunkTable = field(repr=False, compare=False)
     format: int = FORMAT
+    targets: list[Input] = field(default_factory=list)
+    """The file of the outputs to score; none if lines are decoded."""
+    nbest_list: bool = False
+    """Whether that file is an n-best list."""
+    target_chunks: ChunkTable = field(default_factory=lambda: ChunkTable(()), repr=False, compare=False)
+    """For each chunk its lines of that file (`sgdec.corpus.targets`)."""
+
+    @property
+    def command(self) -> str:
+        """The command of ``sgdec`` that writes in one process what is merged: ``decode`` or ``score``. In messages a
+        "d" makes it a participle."""
+        return "score" if self.targets else "decode"
+
+    @property
+    def layout(self) -> Layout:
+        """That of the rows of results."""
+        return layout_of(self.output_format, nbest_list=self.nbest_list)
 
     @cached_property
     def run(self) -> str:
@@ -133,19 +154,27 @@ class Manifest:
             **{name: getattr(self, name) for name in SHAPE},
             "signature": {name: value for name, value in self.signature.items() if name not in _free(self.signature)},
         }
+        if self.targets:
+            decides |= {"targets": [each.sha256 for each in self.targets], "nbest_list": self.nbest_list}
         whole = hashlib.sha256(json.dumps(decides, sort_keys=True).encode())
-        whole.update(self.chunks.rows.astype("<i8").tobytes())
+        whole.update(self.table.rows.astype("<i8").tobytes())
         return whole.hexdigest()
+
+    @property
+    def table(self) -> ChunkTable:
+        """The content of ``chunks.npy``."""
+        return ChunkTable(np.concatenate([self.chunks.rows, self.target_chunks.rows]))
 
 
 def write_manifest(store: Store, manifest: Manifest) -> Manifest:
     """Write a new manifest; if another starter was faster, its manifest, which has to agree."""
-    content = {each.name: getattr(manifest, each.name) for each in fields(manifest) if each.name != "chunks"}
+    values = {each.name: getattr(manifest, each.name) for each in fields(manifest)}
+    content = {name: value for name, value in values.items() if not isinstance(value, ChunkTable)}
     content["run"] = manifest.run
-    content["inputs"] = [asdict(each) for each in manifest.inputs]
+    content |= {name: [asdict(each) for each in content[name]] for name in FILES}
     buffer = io.BytesIO()
-    np.save(buffer, manifest.chunks.rows, allow_pickle=False)
-    if not store.create(CHUNKS, buffer.getvalue()) and _table(store) != manifest.chunks:
+    np.save(buffer, manifest.table.rows, allow_pickle=False)
+    if not store.create(CHUNKS, buffer.getvalue()) and _table(store) != manifest.table:
         raise UsageError(
             f"{store}: another start, with other inputs or another --chunk, has written {CHUNKS} and no {MANIFEST} "
             f"yet. If it has ended, remove {CHUNKS}; or give another folder."
@@ -171,8 +200,10 @@ def read_manifest(store: Store) -> Manifest | None:
                 "version that made it, or give another folder."
             )
         run = given.pop("run")
-        given["inputs"] = [Input(**each) for each in given["inputs"]]
-        found = Manifest(**given, chunks=_table(store))
+        files = {name: [Input(**each) for each in given.get(name, [])] for name in FILES}
+        table = _table(store)
+        own = len(table) // 2 if files["targets"] else len(table)
+        found = Manifest(**{**given, **files}, chunks=table[:own], target_chunks=table[own:])
     except SgdecError:
         raise
     except (ValueError, TypeError, KeyError, AttributeError):
@@ -200,7 +231,7 @@ def _table(store: Store) -> ChunkTable:
 
 def _is_sound(manifest: Manifest) -> bool:
     """Whether all values have their types, and the chunks are those of the inputs."""
-    if not (_is_typed(manifest) and all(_is_typed(each) for each in manifest.inputs)):
+    if not (_is_typed(manifest) and all(_is_typed(each) for each in (*manifest.inputs, *manifest.targets))):
         return False
     file, _, lines, begin, end, _, id = manifest.chunks.rows.T
     return (
@@ -208,6 +239,23 @@ def _is_sound(manifest: Manifest) -> bool:
         and bool((end <= np.array([each.size for each in manifest.inputs])[file]).all())
         and int(lines.sum()) == manifest.lines
         and np.array_equal(id, 1 + np.cumsum(lines) - lines)
+        and (_targets_are_sound(manifest) if manifest.targets else not manifest.nbest_list)
+    )
+
+
+def _targets_are_sound(manifest: Manifest) -> bool:
+    """Whether each chunk has lines of the outputs, one after the other."""
+    if len(manifest.targets) != 1 or len(manifest.target_chunks) != len(manifest.chunks):
+        return False
+    file, line, lines, begin, end, _, id = manifest.target_chunks.rows.T
+    offset = manifest.chunks.rows[:, -1] - id
+    return (
+        bool(((file == 0) & (lines >= 0) & (begin <= end) & (offset == offset[0])).all())
+        and offset[0] in (0, 1)
+        and np.array_equal(line, 1 + np.cumsum(lines) - lines)
+        and np.array_equal(begin, [0, *end[:-1]])
+        and (int(end[-1]), int(lines.sum())) == (manifest.targets[0].size, manifest.targets[0].lines)
+        and (manifest.nbest_list or np.array_equal(lines, manifest.chunks.rows[:, 2]))
     )
 
 
@@ -229,8 +277,9 @@ def existing_manifest(store: Store) -> Manifest:
 
 def refuse_other(found: Manifest, now: Manifest, store: Store) -> None:
     """Raises UsageError that names the first difference of two manifests."""
-    refuse_other_input(found, now.inputs, store)
-    for name in SHAPE:
+    refuse_other_input(found.inputs, now.inputs, store)
+    refuse_other_target(found, now.targets, store)
+    for name in (*SHAPE, "nbest_list"):
         _refuse(store, f"--{name.replace('_', '-')}", getattr(found, name), getattr(now, name))
     refuse_other_signature(found.signature, now.signature, store)
 
@@ -246,15 +295,23 @@ def _free(signature: Mapping[str, str]) -> tuple[str, ...]:
     return FREE if "deterministic" not in signature else FREE[:2]
 
 
-def refuse_other_input(found: Manifest, inputs: Sequence[Input], store: Store) -> None:
-    """Raises UsageError that names the first input that differs."""
-    if len(found.inputs) != len(inputs):
-        _refuse(store, "inputs", len(found.inputs), len(inputs))
-    for then, here in zip(found.inputs, inputs, strict=True):
-        if then.sha256 != here.sha256:
+def refuse_other_target(found: Manifest, targets: Sequence[Input], store: Store) -> None:
+    """Raises UsageError if other outputs are scored, or none."""
+    if bool(found.targets) != bool(targets):
+        other = "without --score, this has it" if targets else f"with --score {found.targets[0].path}, this has none"
+        raise UsageError(f"{store}: was begun {other}. Give the same, or another folder.")
+    refuse_other_input(found.targets, targets, store)
+
+
+def refuse_other_input(then: Sequence[Input], now: Sequence[Input], store: Store) -> None:
+    """Raises UsageError that names the first file that differs."""
+    if len(then) != len(now):
+        _refuse(store, "inputs", len(then), len(now))
+    for before, here in zip(then, now, strict=True):
+        if before.sha256 != here.sha256:
             raise UsageError(
-                f"{store}: was begun with another content of {then.path} ({then.lines:,} lines, sha256 "
-                f"{then.sha256[:12]}; now {here.path}, {here.lines:,} lines, {here.sha256[:12]}). Give the same "
+                f"{store}: was begun with another content of {before.path} ({before.lines:,} lines, sha256 "
+                f"{before.sha256[:12]}; now {here.path}, {here.lines:,} lines, {here.sha256[:12]}). Give the same "
                 "input, or another folder."
             )
 
@@ -277,30 +334,48 @@ def survey(
     inputs: list[Input] = []
     tables: list[Ints] = []
     for number, path in enumerate(paths):
-        unchanged = known is not None and _unchanged(known, number, path)
-        if known is not None and unchanged:
+        if known is not None and is_unchanged(path, known.inputs[number:]):
             inputs.append(known.inputs[number])
             tables.append(known.chunks.rows[known.chunks.rows[:, 0] == number])
             continue
-        found, own = _survey(path, number, sum(each.lines for each in inputs) + 1, size, store)
+        found, own = survey_file(path, _Tally(number, sum(each.lines for each in inputs) + 1, size), store)
         inputs.append(found)
         tables.append(own.rows)
     return inputs, ChunkTable(np.concatenate(tables))
 
 
-def _unchanged(known: Manifest, number: int, path: str) -> bool:
-    if number >= len(known.inputs) or known.inputs[number].path != path:
+def is_unchanged(path: str, before: Sequence[Input]) -> bool:
+    """Whether a file is as it was when the first of these was read."""
+    if not before or before[0].path != path:
         return False
-    then = known.inputs[number]
+    then = before[0]
     try:
         return then.place == absolute(path) and state_of(path) == (then.size, then.modified)
     except (OSError, UsageError):
         return False
 
 
-def _survey(path: str, number: int, first: int, size: int, store: Store) -> tuple[Input, ChunkTable]:
-    """Read one input once: its hash, and its chunks with their checksums."""
-    tally = _Tally(number, first, size)
+class Tally(Protocol):
+    """Divides the lines of one file among chunks while it is read."""
+
+    @property
+    def sha256(self) -> str:
+        """The hash of what was read."""
+
+    @property
+    def chunks(self) -> ChunkTable:
+        """The lines by chunk."""
+
+    def read(self, file: IO[bytes], name: str, bytes: int | None, copy: IO[bytes] | None = None) -> None:
+        """Read all, of this number of bytes if it is known; ``copy`` gets them too. Raises SgdecError for a file with
+        which the run cannot begin."""
+
+    def input(self, path: str, place: str, modified: int) -> Input:
+        """The file that was read."""
+
+
+def survey_file(path: str, tally: Tally, store: Store) -> tuple[Input, ChunkTable]:
+    """Read one file once: its hash, and its chunks with their checksums."""
     with reading(path), opened(path) as file:
         if not is_seekable(path, file):
             if not isinstance(store, FolderStore):
@@ -313,7 +388,7 @@ def _survey(path: str, number: int, first: int, size: int, store: Store) -> tupl
         return tally.input(path, absolute(path), before[1]), tally.chunks
 
 
-def _unpack(file: IO[bytes], path: str, tally: _Tally, folder: Path) -> tuple[Input, ChunkTable]:
+def _unpack(file: IO[bytes], path: str, tally: Tally, folder: Path) -> tuple[Input, ChunkTable]:
     """The same while a copy is written, whose name is its hash, so that another content is another file."""
     folder.mkdir(parents=True, exist_ok=True)
     beside = folder / f".{uuid.uuid4().hex}"
@@ -321,8 +396,8 @@ def _unpack(file: IO[bytes], path: str, tally: _Tally, folder: Path) -> tuple[In
         with open(beside, "wb") as copy:
             tally.read(file, path, None, copy)
             os.fsync(copy.fileno())
-        place = folder / f"{tally.digest.hexdigest()[:16]}.txt"
-        if not publish(beside, place) and not _is_copy(place, tally.digest.hexdigest()):
+        place = folder / f"{tally.sha256[:16]}.txt"
+        if not publish(beside, place) and not _is_copy(place, tally.sha256):
             os.replace(beside, place)  # somebody has changed the copy of an earlier start
         name = "standard input" if path == "-" else path
         log.info(f"{name}: unpacked to {place}, where workers read it.")
@@ -342,7 +417,7 @@ class _Tally:
 
     def __init__(self, number: int, first: int, size: int) -> None:
         self._number, self._first, self._size = number, first, size
-        self.digest = hashlib.sha256()
+        self._digest = hashlib.sha256()
         self._rows = array("q")
         self._lines = self._held = self._begin = self._end = self._crc = 0
 
@@ -351,18 +426,17 @@ class _Tally:
 
         Raises SgdecError for UTF-16, which would have other lines.
         """
-        last = b"\n"
+        last, mark = b"\n", False
         total = None if bytes is None else bytes >> 20
         with Bar(f"reading {name}", log, unit="MiB", total=total) as bar:
             while block := file.read(BLOCK):
-                if not self._end:
-                    without_mark(block, name)
+                mark = not self._end and not without_mark(block, name)
                 self._add(block)
                 if copy is not None:
                     copy.write(block)
                 bar.advance(len(block) >> 20)
                 last = block[-1:]
-        self._held += last != b"\n"  # the last line may lack its end
+        self._held += last != b"\n" and not mark  # the last line may lack its end; a byte order mark alone is none
         if self._held:
             self._close()
 
@@ -370,11 +444,15 @@ class _Tally:
     def chunks(self) -> ChunkTable:
         return ChunkTable(np.frombuffer(self._rows, dtype=np.int64))
 
+    @property
+    def sha256(self) -> str:
+        return self._digest.hexdigest()
+
     def input(self, path: str, place: str, modified: int) -> Input:
-        return Input(path, place, self._end, modified, self.digest.hexdigest(), self._lines)
+        return Input(path, place, self._end, modified, self.sha256, self._lines)
 
     def _add(self, block: bytes) -> None:
-        self.digest.update(block)
+        self._digest.update(block)
         ends: npt.NDArray[np.intp] = np.flatnonzero(np.frombuffer(block, dtype=np.uint8) == ord("\n")) + 1
         view, begin, used = memoryview(block), 0, 0
         while len(ends) - used >= (missing := self._size - self._held):

@@ -10,6 +10,7 @@ from typing import IO
 from sgdec.corpus.checking import Results
 from sgdec.corpus.manifest import Manifest
 from sgdec.corpus.results import ChunkResult, Failure
+from sgdec.corpus.rows import Layout, as_output
 from sgdec.corpus.stores import Store
 from sgdec.errors import SgdecError
 
@@ -49,14 +50,17 @@ def merge(
     failed: Callable[[Failure], object],
     advanced: Callable[[int], object] = lambda lines: None,
 ) -> int:
-    """Write all rows; for lattices a zip file with one for each line. Returns the number of failed lines.
+    """Write all rows, as one process does; for lattices a zip file with one for each line. Returns the number of
+    failed lines.
 
     ``failed`` gets each failed line, ``advanced`` the number of lines of each chunk.
     """
-    if manifest.output_format == "fst":
+    if manifest.layout is Layout.FILES:
         with zipfile.ZipFile(output, "w") as packed:
             return _merge(store, manifest, lambda result: _add(packed, result), failed, advanced)
-    return _merge(store, manifest, lambda result: output.write(result.rows), failed, advanced)
+    return _merge(
+        store, manifest, lambda result: output.write(as_output(manifest.layout, result.rows)), failed, advanced
+    )
 
 
 def _merge(

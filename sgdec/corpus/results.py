@@ -1,26 +1,22 @@
 """The result of a chunk or of some of its lines: one zip file, complete when it has its name.
 
-    rows            the output of ``sgdec decode`` for these lines, in its format
+    rows            the output of ``sgdec decode`` or ``sgdec score`` for these lines (`sgdec.corpus.rows`)
     ID.fst          for the output format fst: the lattice of a sentence
     failed.jsonl    a line for each sentence that failed: {"id": 17, "input": "a.txt", "line": 17, "reason": "..."}
     versions.jsonl  if options name patterns: a line for each file that these lines read (`sgdec.corpus.versions`)
     about.json      the hash of the run, the first line, lines, failed lines, seconds, and the worker
 
 The first result of a chunk is kept. Its hash is in the record that takes the place of the chunk's lease. Lines that
-failed and were decoded again later (``--retry-failed``) have results of their own beside it.
+failed and succeeded later (``--retry-failed``) have results of their own beside it.
 """
 
 from __future__ import annotations
 
 import hashlib
-import io
 import json
-import os
 import re
-import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from sgdec.corpus.engine import Receipt, Task
@@ -168,12 +164,12 @@ def name_of(task: Task) -> str:
 
 
 def chunks_with(store: Store, kind: str) -> list[int]:
-    """The chunks of which there may be `PARTS`, or lines that were decoded `AGAIN`."""
+    """The chunks of which there may be `PARTS`, or lines that were tried `AGAIN`."""
     return [int(name) for name in store.names(kind) if name.isdecimal() and name == f"{int(name):09}"]
 
 
 def results_of_some(store: Store, kind: str, chunk: int) -> list[Task]:
-    """The tasks whose results are the `PARTS` of a chunk, or its lines that were decoded `AGAIN`, in order."""
+    """The tasks whose results are the `PARTS` of a chunk, or its lines that were tried `AGAIN`, in order."""
     found = map(_SOME.fullmatch, store.names(f"{kind}/{chunk:09}"))
     return sorted(Task(chunk, int(each[1]), int(each[2]), kind == AGAIN) for each in found if each)
 
@@ -195,18 +191,3 @@ def read_result(store: Store, task: Task, lines: int) -> tuple[ChunkResult, Rece
         return None
     result = ChunkResult.unpacked(data, f"{store}/{name}", lines)
     return result, receipt_of(result, data)
-
-
-def failed_rows(output_format: str, failure: Failure) -> tuple[bytes, dict[str, bytes]]:
-    """The rows and files of a line without an output, as a worker writes them."""
-    from sgdec.io.results import make_writer
-    from sgdec.protocol import Result, Source
-    from sgdec.search.outcome import Outcome
-
-    rows: Any = io.StringIO()
-    with tempfile.TemporaryDirectory() as folder:
-        writer = make_writer(output_format, os.path.join(folder, "{id}.fst"), rows, None, ())
-        source = Source(failure.id, ())
-        writer.write(Outcome(source, Result([]), 0.0, SgdecError(failure.reason)))
-        files = {file.name: file.read_bytes() for file in Path(folder).iterdir()}
-    return as_utf8(rows.getvalue()), files

@@ -20,6 +20,7 @@ from sgdec.corpus import undecided
 from sgdec.corpus.checking import Results, lines_of, usable_result
 from sgdec.corpus.deaths import OWN, Deaths
 from sgdec.corpus.engine import Advanced, Died, Done, Engine, Event, Ready, Receipt, Refused, Task
+from sgdec.corpus.given_up import rows_of_given_up
 from sgdec.corpus.leases import Leases, chunks_beside, chunks_in
 from sgdec.corpus.manifest import Chunk, Manifest, refuse_other_signature
 from sgdec.corpus.results import (
@@ -27,7 +28,6 @@ from sgdec.corpus.results import (
     ChunkResult,
     Failure,
     chunks_with,
-    failed_rows,
     name_of,
     publish_result,
     results_of_some,
@@ -64,7 +64,7 @@ class CorpusProgress:
 
     @property
     def underway(self) -> int:
-        """Lines that are decoded, but not published yet."""
+        """Lines that workers are done with, and that are not published yet."""
         return sum(self.pending.values())
 
 
@@ -79,14 +79,16 @@ class Starter:
         leases: Leases,
         *,
         retry: Iterable[Task] = (),
+        names: Sequence[str] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``retry``: lines of chunks that are done, which have failed and are decoded again."""
+        """``retry``: lines of chunks that are done, which have failed and are tried again. ``names``: those of the
+        predictors."""
         self.progress = CorpusProgress()
         self.stopping = False
         """Whether to hand out nothing more."""
         self._store, self._manifest, self._engine, self._leases = store, manifest, engine, leases
-        self._clock = clock
+        self._clock, self._names = clock, names
         self._parts: dict[int, list[Task]] = {chunk: [] for chunk in chunks_with(store, PARTS)}
         """The tasks of chunks that were split, in order."""
         done = set(chunks_in(store, "results")).intersection(range(len(manifest.chunks)))
@@ -239,7 +241,8 @@ class Starter:
         if self._in_a_row >= most:
             raise SgdecError(
                 f"{self._in_a_row} workers have died one after the other, and none finished anything; the last one "
-                f"{died.reason}. Run `sgdec decode` with the same options on a few lines to see why."
+                f"{died.reason}. Run `sgdec {self._manifest.command}` with the same options on a few lines to see "
+                "why."
             )
         if died.task is None:
             return
@@ -287,7 +290,7 @@ class Starter:
         log.warning(f"{failure.reason}; it has no output.")
         if task.again:
             return
-        rows, files = failed_rows(self._manifest.output_format, failure)
+        rows, files = rows_of_given_up(self._manifest, task, failure, self._names)
         result = ChunkResult(1, rows, files, (failure,), run=self._manifest.run, id=failure.id)
         self._finish(task, publish_result(self._store, task, result), "")
 

@@ -21,14 +21,18 @@ from sgdec.corpus.manifest import (
     read_manifest,
     refuse_other,
     refuse_other_input,
+    refuse_other_target,
     survey,
     write_manifest,
 )
 from sgdec.corpus.starter import CorpusProgress, Starter, about, failed_before
 from sgdec.corpus.stores import Store, open_store
+from sgdec.corpus.targets import survey_target
 from sgdec.corpus.undecided import undecided
 from sgdec.corpus.work import token_of_run
 from sgdec.errors import SgdecError, UsageError
+from sgdec.io.scored import require_total
+from sgdec.plugins.predictor_list import parse_predictors
 from sgdec.terminal import Bar
 
 log = logging.getLogger(__name__)
@@ -49,14 +53,16 @@ class Plan:
     job: Job
     """Its token is set by `start`."""
     arguments: Sequence[str]
-    """Those of ``sgdec decode``."""
+    """Those of the job's command."""
     chunk: int
     workers: int
     engine: Engine
     limits: Limits
     patience: float = 60.0
     retry_failed: bool = False
-    """Whether to decode again the lines that have failed."""
+    """Whether to try again the lines that have failed."""
+    target: str | None = None
+    """The file of the outputs to score, if the job is to score."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +98,10 @@ def start(
         raise UsageError(f"{' and '.join(plan.inputs)}: no lines. Expected one sentence per line.")
     again: list[Task] = []
     if known is not None:
-        refuse_other_input(known, inputs, store)
+        refuse_other_input(known.inputs, inputs, store)
+    target = _target(plan, inputs, chunks, known, store)
+    if known is not None:
+        refuse_other_target(known, target[0], store)
         again = _look_at_results(Results(store, known, plan.job.folder), store, retry=plan.retry_failed)
     job = replace(plan.job, token=f"tokens/{leases.name}")
     store.create(job.token, b"")
@@ -100,12 +109,13 @@ def start(
     with _pulsing(leases, plan.patience / BEATS, lambda: about(progress)):
         try:
             plan.engine.start(job, plan.workers, plan.limits)
-            hello, others = _greeting(plan.engine, plan.workers)
+            hello, others = _greeting(plan.engine, plan.workers, plan.job.command)
             for note in hello.notes:
                 log.info(f"Note: {note}")
-            manifest = _agreed(store, known, _manifest(plan, inputs, chunks, hello.signature))
+            manifest = _agreed(store, known, _manifest(plan, inputs, chunks, target, hello.signature))
             store.create(token_of_run(job.token), manifest.run.encode())
-            starter = Starter(store, manifest, plan.engine, leases, retry=again)
+            names = [entry.name for entry in parse_predictors(plan.job.predictors)]
+            starter = Starter(store, manifest, plan.engine, leases, retry=again, names=names)
             progress = starter.progress
             for event in others:
                 starter.react(event)
@@ -123,7 +133,7 @@ def start(
 
 
 def _look_at_results(results: Results, store: Store, *, retry: bool) -> list[Task]:
-    """Raises SgdecError if a result of an earlier start cannot be used. Returns the lines to decode again."""
+    """Raises SgdecError if a result of an earlier start cannot be used. Returns the lines to try again."""
     done = results.done()
     with Bar("looking at results", log, unit="chunks", total=len(done)) as bar:
         examined: list[Examined] = []
@@ -136,7 +146,7 @@ def _look_at_results(results: Results, store: Store, *, retry: bool) -> list[Tas
     return list(failed_before(results, done)) if retry else []
 
 
-def _greeting(engine: Engine, workers: int) -> tuple[Hello, list[Event]]:
+def _greeting(engine: Engine, workers: int, command: str) -> tuple[Hello, list[Event]]:
     """The message of the first worker that is ready, and what was told together with it."""
     deaths = 0
     while True:
@@ -151,16 +161,36 @@ def _greeting(engine: Engine, workers: int) -> tuple[Hello, list[Event]]:
                 if deaths >= max(LOADING_DEATHS, workers):
                     raise SgdecError(
                         f"{deaths} workers have died while they were loading; the last one {event.reason}. Run "
-                        "`sgdec decode` with the same options to see why, or give fewer --workers if memory is short."
+                        f"`sgdec {command}` with the same options to see why, or give fewer --workers if memory is "
+                        "short."
                     )
 
 
+def _target(
+    plan: Plan, inputs: list[Input], chunks: ChunkTable, known: Manifest | None, store: Store
+) -> tuple[list[Input], ChunkTable]:
+    """The file of the outputs to score and its lines for each chunk; none if lines are decoded."""
+    if plan.target is None or plan.job.scoring is None:
+        return [], ChunkTable(())
+    old_weight = plan.job.scoring["old_weight"]
+    file, own = survey_target(
+        plan.target, inputs, chunks, store, nbest_list=plan.job.scoring["nbest_list"],
+        check=lambda entry: require_total(entry, old_weight), known=known,
+    )  # fmt: skip
+    return [file], own
+
+
 def _manifest(
-    plan: Plan, inputs: list[Input], chunks: ChunkTable, signature: Mapping[str, str]
+    plan: Plan,
+    inputs: list[Input],
+    chunks: ChunkTable,
+    target: tuple[list[Input], ChunkTable],
+    signature: Mapping[str, str],
 ) -> Manifest:
     return Manifest(
         list(plan.arguments), plan.job.folder, dict(signature), plan.job.output_format, plan.job.ledger, plan.chunk,
-        inputs, sum(each.lines for each in inputs), chunks,
+        inputs, sum(each.lines for each in inputs), chunks, targets=target[0],
+        nbest_list=plan.job.scoring is not None and plan.job.scoring["nbest_list"], target_chunks=target[1],
     )  # fmt: skip
 
 

@@ -41,7 +41,7 @@ class StarterStatus:
     lines: int
     """Those of the results that it has published."""
     underway: int
-    """Lines that its workers have decoded, and not published yet."""
+    """Lines that its workers are done with, and that are not published yet."""
     failed: int
     deaths: int
     """The workers that have died."""
@@ -59,7 +59,7 @@ class Records:
 
     failed: int
     unusable: list[str]
-    """The errors about results that are damaged, of another run, or decoded from files that have changed."""
+    """The errors about results that are damaged, of another run, or made from files that have changed."""
     gone: int
     """Files of patterns that lines have read and that are no longer there, so that they could not be compared."""
     unrecorded: list[int]
@@ -81,7 +81,7 @@ class Status:
     leased: Mapping[int, str]
     """The starters of the chunks that are claimed and have no result."""
     split: Mapping[int, int]
-    """Chunks in which workers have died and that are decoded in parts: the lines of the parts that are done."""
+    """Chunks in which workers have died and that are done in parts: the lines of the parts that are done."""
     lost: list[int]
     """Chunks whose record names a result that is not there."""
     starters: list[StarterStatus]
@@ -102,7 +102,7 @@ class Status:
 
     @property
     def seconds_left(self) -> float | None:
-        """At this rate; None if nothing is decoded now."""
+        """At this rate; None if nobody works now."""
         underway = sum(each.underway for each in self.starters if each.rate is not None)
         left = max(0, self.lines - self.lines_done - underway)
         return left / self.rate if self.rate else None

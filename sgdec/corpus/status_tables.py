@@ -24,7 +24,7 @@ def findings(status: Status) -> Iterator[str]:
     if status.chunks_done < status.chunks:
         yield _speed(status)
     by_pulses = "" if status.records else " by the pulses of starters; --json FILE reads all results"
-    retried = " (`sgdec corpus --retry-failed` decodes them again)" if status.failed else ""
+    retried = " (`sgdec corpus --retry-failed` tries them again)" if status.failed else ""
     yield f"Failed lines: {status.failed:,}{retried}{by_pulses}."
     if status.undecided:
         yield (
@@ -40,18 +40,18 @@ def findings(status: Status) -> Iterator[str]:
     if status.leased:
         yield f"Leased: {_listed(list(status.leased))}."
     if status.split:
-        yield f"Decoded in parts, because workers died: {_listed(list(status.split))}."
+        yield f"In parts, because workers died: {_listed(list(status.split))}."
     if status.records and status.records.unrecorded:
         yield f"Results without a record, which the merge will write: {_listed(status.records.unrecorded)}."
     if status.lost:
         yield (
             f"Results that are missing although they were published: {_listed(status.lost)}. Restore them; or start "
-            "`sgdec corpus` again, which decodes these chunks again."
+            "`sgdec corpus` again, which works on these chunks again."
         )
 
 
 def troubles(status: Status) -> Iterator[str]:
-    """The numbers of lines to decode again, and of results that a person has to look at."""
+    """The numbers of lines to try again, and of results that a person has to look at."""
     if status.failed:
         yield f"{status.failed:,} failed"
     if status.undecided:
@@ -80,7 +80,7 @@ def _speed(status: Status) -> str:
     left = status.seconds_left
     unsure = [each for each in status.starters if each.state == "unknown"]
     if left is None and all(each.state in ("ended", "silent") for each in status.starters):
-        return "Nothing is being decoded now, as far as the pulses say."
+        return "Nobody works on it now, as far as the pulses say."
     if left is None:
         return "The speed is not known yet: no pulse tells of finished lines."
     watched = ", if every starter that has not ended still works" if unsure else ""

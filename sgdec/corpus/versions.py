@@ -41,10 +41,10 @@ def versions_now(listed: Iterable[str], ids: range) -> tuple[Version, ...]:
 
 
 def refuse_changed_meanwhile(before: Iterable[Version], what: str) -> None:
-    """Raises SgdecError if a file has changed while ``what`` was decoded."""
+    """Raises SgdecError if a file has changed while ``what`` (such as "chunk 2 was decoded")."""
     for version in before:
         if _stamp(version.path) != (version.size, version.modified):
-            raise SgdecError(f"{version.path} changed while {what} was decoded. Start again when it is complete.")
+            raise SgdecError(f"{version.path} changed while {what}. Start again when it is complete.")
 
 
 def changed(before: Iterable[Version], folder: str) -> Iterator[Version]:

@@ -58,10 +58,15 @@ def group_entries(lines: Iterable[str], name: str) -> Iterator[tuple[int, list[N
     last = 0
     for number, group in groupby(_entries(lines, name), key=lambda entry: entry.id):
         entries = list(group)
-        if number <= last:
-            raise SgdecError(f"{entries[0].where}: sentence ids do not ascend. Sort the list by its first field.")
+        refuse_descent(entries[0], last)
         last = number
         yield number, entries
+
+
+def refuse_descent(first: NbestEntry, last: int) -> None:
+    """Raises SgdecError unless the first entry of a sentence follows those of sentence ``last``."""
+    if first.id <= last:
+        raise SgdecError(f"{first.where}: sentence ids do not ascend. Sort the list by its first field.")
 
 
 def _entries(lines: Iterable[str], name: str) -> Iterator[NbestEntry]:
@@ -69,10 +74,20 @@ def _entries(lines: Iterable[str], name: str) -> Iterator[NbestEntry]:
     for number, line in enumerate(lines, 1):
         entry = parse_entry(line, f"{name}: line {number}")
         if offset is None:
-            offset = 1 if entry.id == 0 else 0
-        if entry.id + offset < 1:
-            raise SgdecError(f"{entry.where}: the id {entry.id} is too small. {EXPECTED}")
-        yield entry._replace(id=entry.id + offset)
+            offset = offset_of(entry)
+        yield shifted(entry, offset)
+
+
+def offset_of(first: NbestEntry) -> int:
+    """The number to add to the ids of a list that begins with this entry, as `parse_entry` returns it."""
+    return 1 if first.id == 0 else 0
+
+
+def shifted(entry: NbestEntry, offset: int) -> NbestEntry:
+    """The entry with a 1-based id. Raises SgdecError if that is below 1."""
+    if entry.id + offset < 1:
+        raise SgdecError(f"{entry.where}: the id {entry.id} is too small. {EXPECTED}")
+    return entry._replace(id=entry.id + offset)
 
 
 def parse_entry(line: str, where: str) -> NbestEntry:

@@ -29,6 +29,12 @@ class _Rescored(NamedTuple):
     entry: NbestEntry
 
 
+def require_total(entry: NbestEntry, old_weight: float) -> None:
+    """Raises SgdecError if an entry has no total and its weight is not 0."""
+    if old_weight and entry.total is None:
+        raise SgdecError(f"{entry.where} has no total for --old-weight {old_weight:g}.")
+
+
 class ScoreWriter:
     """Writes one output after the other, and the entries of a list when its sentence is complete."""
 
@@ -91,8 +97,7 @@ class ScoreWriter:
         features = self._features(entry, found)
         if found is None:
             return _Rescored(UNSCORED, UNSCORED, features, entry)
-        if self._old_weight and entry.total is None:
-            raise SgdecError(f"{entry.where} has no total for --old-weight {self._old_weight:g}.")
+        require_total(entry, self._old_weight)
         old = self._old_weight * (entry.total or 0.0)
         penalty = self._ranking.length_penalty(len(found.tokens) + 1)  # of </s>, too
         return _Rescored(found.rank_score + old / penalty, found.score + old, features, entry)

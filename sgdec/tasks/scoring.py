@@ -7,16 +7,19 @@ scoring uses the code of decoding, in batches and with the same numbers.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from sgdec.context import BOS, EOS, Vocabulary
 from sgdec.decoder import Decoder
 from sgdec.errors import SgdecError
+from sgdec.io.limits import whole_number
 from sgdec.lifting import lift
 from sgdec.protocol import Candidates, Predictor, Result, Scores, Source
 from sgdec.ranking import Ranking
 from sgdec.search.constellation import Constellation
 from sgdec.search.dead_ends import dead_end, names_of
 from sgdec.search.member import Member
+from sgdec.search.outcome import Unreadable
 from sgdec.search.space import SearchSpace
 from sgdec.text.steps import Stepping
 
@@ -98,6 +101,39 @@ def encoded(text: str, vocabulary: Vocabulary, source: Source, sources: Vocabula
     if isinstance(vocabulary, Stepping) and sources is not None:
         return tuple(vocabulary.with_steps(sources, source.tokens, vocabulary.plain.encode(text)))
     return vocabulary.encode(text)
+
+
+class Pairing:
+    """Pairs sources with outputs that are text or token ids, as lines of files."""
+
+    def __init__(
+        self, format: Literal["text", "ids"], target: Vocabulary | None, source: Vocabulary | None
+    ) -> None:
+        """``target`` and ``source``: the vocabularies, if there are any."""
+        self._target = target if format == "text" else None
+        self._source = source
+        self._for_text = (
+            "Text needs a target vocabulary: --tokenizer FILE."
+            if target is None
+            else "For text give --target-format text."
+        )
+
+    def pair(self, source: Source | Unreadable, output: str, where: str) -> ScoringPair | Unreadable:
+        """A source with its output, which errors call ``where``; unreadable if one of them is."""
+        if isinstance(source, Unreadable):
+            return source
+        try:
+            if self._target is None:
+                return paired(source, self._token_ids(output, where))
+            return paired(source, encoded(output, self._target, source, self._source))
+        except SgdecError as error:
+            return Unreadable(source.id, error)
+
+    def _token_ids(self, output: str, where: str) -> tuple[int, ...]:
+        for word in output.split():
+            if whole_number(word) in (None, 1, 2):
+                raise SgdecError(f"{where}: {word!r} is not a token id of an output. {self._for_text}")
+        return tuple(map(int, output.split()))
 
 
 def with_given_output(constellation: Constellation) -> Constellation:

@@ -16,11 +16,13 @@ from dataclasses import fields
 from pathlib import Path
 from typing import NamedTuple
 
+import click
 import pytest
 
-from sgdec.cli.corpus import INSTEAD
+from sgdec.cli.corpus import INSTEAD, SCORING
 from sgdec.cli.decode import command as decode_command
 from sgdec.cli.main import main
+from sgdec.cli.score import command as score_command
 from sgdec.corpus.manifest import read_manifest
 from sgdec.corpus.merging import results
 from sgdec.corpus.stores import FolderStore
@@ -235,6 +237,44 @@ def test_workers_and_starters_are_killed_and_a_second_start_continues(
     assert decoded == LINES - 5 * len(done)
 
 
+def test_scores_survive_kills_a_deadly_line_and_a_touched_folder(
+    tmp_path: Path, sgdec: Sgdec, begin: Begin
+) -> None:
+    """The merged list is that of one process, in which the outputs of the deadly line are forbidden."""
+    slow, deadly = dict.fromkeys(range(1, 8), trap.SLOW), 20
+    lines = write_ids(tmp_path, {**slow, deadly: trap.ABORT})
+    write_ids(tmp_path, slow, "alone.ids")
+    entries = [f"{number} ||| {line} ||| tm= {n} ||| {n}\n" for number, line in enumerate(lines, 1) for n in (1, 2)]
+    (tmp_path / "list").write_text("".join(entry for entry in entries if not entry.startswith("9 ")))
+    rescore = [*(option for option in TRAP if option not in ("--decoder", "greedy")), "--nbest-list"]
+    once = ["--trap.once", "seen", "--old-weight", "1", "--output", "one"]
+    alone = sgdec(tmp_path, "score", *rescore, *once, "alone.ids", "list")
+    assert alone.status == 1, alone.err
+    more = ["--score", "list", "--output-format", "nbest", "--workers", "2", "--lease-seconds", "1"]
+    start = corpus(*more, decode=[*rescore, "--old-weight", "1"])
+    first = begin(tmp_path, *start)
+    _until(lambda: len(_published(tmp_path)) >= 1)
+    first.kill()
+    end(first)
+    kept, *_ = done = _published(tmp_path)
+    assert len(done) < 6
+    content = kept.read_bytes()
+    kept.write_bytes(content[:-3])
+    refused = sgdec(tmp_path, *start)
+    assert refused.status == 1 and "damaged" in refused.err
+    kept.unlink()
+    second = begin(tmp_path, *start)
+    _until(lambda: kept.exists())
+    victim = subprocess.run(["pgrep", "-P", str(second.pid)], capture_output=True, text=True).stdout.split()[0]
+    os.kill(int(victim), signal.SIGKILL)
+    ran = end(second)
+    assert ran.status == 1 and "complete, 1 failed" in ran.err, ran.err
+    assert sgdec(tmp_path, "corpus-merge", "d", "--output", "out").status == 1
+    assert (tmp_path / "out").read_bytes() == (tmp_path / "one").read_bytes()
+    failed = json.loads((tmp_path / "out.failed.jsonl").read_text())
+    assert failed["id"] == deadly and "its worker killed by SIGABRT, 2 times" in failed["reason"]
+
+
 def test_one_interruption_lets_workers_finish_and_two_stop_them(tmp_path: Path, sgdec: Sgdec, begin: Begin) -> None:
     lines = write_ids(tmp_path, dict.fromkeys(range(1, LINES + 1), trap.SLOW))
     for times in (1, 2):
@@ -309,7 +349,7 @@ def test_files_of_a_pattern_are_watched_and_failed_lines_decoded_again(tmp_path:
     start = corpus(decode=[*trie, "--decoder", "greedy"])
     for _ in range(2):
         ran = sgdec(tmp_path, *start)
-        assert ran.status == 1 and "complete, 1 failed (--retry-failed decodes them again)" in ran.err
+        assert ran.status == 1 and "complete, 1 failed (--retry-failed tries them again)" in ran.err
     (tmp_path / "lists" / "7.txt").write_text(f"{lines[6]}\n")
     ran = sgdec(tmp_path, *start[:1], "--retry-failed", *start[1:])
     assert ran.status == 0 and "1 line decoded here" in ran.err, ran.err
@@ -408,11 +448,16 @@ def test_bad_input_is_one_clear_line(
     assert re.search(message, error), error
 
 
-def test_every_option_of_decode_has_its_place() -> None:
+@pytest.mark.parametrize(
+    ("command", "more"),
+    [(decode_command, {"decoder", "input"}), (score_command, {*SCORING, "source", "target"})],
+    ids=["decode", "score"],
+)
+def test_every_option_has_its_place(command: click.Command, more: set[str]) -> None:
     """None is taken and then forgotten."""
-    kept = {"predictors", "decoder", "config", "plugin_file", "input_format", "input"}
+    kept = {"predictors", "config", "plugin_file", "input_format", *more}
     known = kept | set(INSTEAD) | {field.name for field in fields(Settings)}
-    assert {parameter.name for parameter in decode_command.params} - known == set()
+    assert {parameter.name for parameter in command.params} - known == set()
 
 
 def _published(folder: Path) -> list[Path]:

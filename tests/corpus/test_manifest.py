@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sgdec.corpus import manifest as module
+from sgdec.corpus.chunk_lines import lines_of_chunk
 from sgdec.corpus.inputs import read_range
 from sgdec.corpus.manifest import Chunk, Manifest, read_manifest, refuse_other, survey, write_manifest
 from sgdec.corpus.stores import FolderStore, open_store
@@ -62,6 +63,17 @@ def test_chunks_are_the_lines_in_order(files: list[tuple[list[bytes], bool]], si
                 at, id = at + chunk.lines, id + chunk.lines
             assert all(chunk.lines == size for chunk in own[:-1])
             assert at == len(expected[number])
+
+
+def test_a_byte_order_mark_alone_is_no_line(tmp_path: Path) -> None:
+    """Its worker would have no row for it."""
+    for name, content in (("0", b"\xef\xbb\xbf"), ("1", b"\xef\xbb\xbf\n"), ("2", b"\xef\xbb\xbfa"), ("3", b"")):
+        (tmp_path / name).write_bytes(content)
+    paths = [str(tmp_path / name) for name in "0123"]
+    inputs, chunks = survey(paths, 2, FolderStore(str(tmp_path / "d")))
+    assert [each.lines for each in inputs] == [0, 1, 1, 0]
+    for chunk in chunks:
+        assert len(list(lines_of_chunk(inputs[chunk.file], chunk))) == chunk.lines
 
 
 def test_a_packed_input_is_unpacked_beside_the_results_once(tmp_path: Path) -> None:
@@ -160,7 +172,7 @@ def test_an_unchanged_input_is_not_read_again(tmp_path: Path, monkeypatch: pytes
     def fail(*of: object) -> None:
         raise AssertionError("the input was read")
 
-    monkeypatch.setattr(module, "_survey", fail)
+    monkeypatch.setattr(module, "survey_file", fail)
     assert survey([str(tmp_path / "in.txt")], 2, store, known=manifest) == (manifest.inputs, manifest.chunks)
 
 

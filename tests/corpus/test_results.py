@@ -17,14 +17,12 @@ from sgdec.corpus.results import (
     ChunkResult,
     Failure,
     chunks_with,
-    failed_rows,
     name_of,
     read_result,
     results_of_some,
 )
 from sgdec.corpus.stores import FolderStore
 from sgdec.errors import SgdecError
-from sgdec.io.documents import parse_json
 
 TEXTS = st.text(st.characters() | st.sampled_from("\u2028\u2029\x85\x0b\n\r\udcff"))
 
@@ -34,11 +32,6 @@ def test_failures_are_read_as_they_were_written(path: str, reason: str) -> None:
     failed = (Failure(1, path, 1, reason), Failure(2, path, 2, reason))
     result = ChunkResult(2, b"a\nb\n", {}, failed)
     assert ChunkResult.unpacked(result.packed(), "it", 2) == result
-
-
-def test_a_name_that_is_not_utf_8_is_escaped_in_rows() -> None:
-    rows, _ = failed_rows("jsonl", Failure(1, "raw\udcff", 1, "raw\udcff, line 1: no"))
-    assert parse_json(rows)["error"].startswith("raw\udcff")
 
 
 def test_an_encrypted_result_is_damaged(tmp_path: Path) -> None:

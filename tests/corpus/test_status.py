@@ -100,7 +100,7 @@ def test_a_starter_that_has_just_begun_is_not_taken_for_idle(tmp_path: Path) -> 
     pulse(leases, 0, 0.0)
     assert list(findings(seen(store)))[1].startswith("The speed is not known yet")
     leases.end({})
-    assert list(findings(seen(store)))[1].startswith("Nothing is being decoded now")
+    assert list(findings(seen(store)))[1].startswith("Nobody works on it now")
 
 
 @pytest.mark.parametrize(("seconds", "unchanged"), [(30.0, "silent"), (15.0, "unknown")])

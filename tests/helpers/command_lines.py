@@ -27,7 +27,8 @@ def complaint(command: str) -> str | None:
     _, name, *words = shlex.split(command)
     if name == "corpus" and "--" in words:
         own, inner = words[: words.index("--")], words[words.index("--") + 1 :]
-        return complaint(shlex.join(["sgdec", name, *own])) or complaint(shlex.join(["sgdec", "decode", *inner]))
+        work = "score" if "--score" in own else "decode"
+        return complaint(shlex.join(["sgdec", name, *own])) or complaint(shlex.join(["sgdec", work, *inner]))
     if name == "COMMAND" or name.startswith("-"):
         return None
     if name not in COMMANDS:

@@ -13,6 +13,7 @@ from sgdec.corpus.checking import usable_result
 from sgdec.corpus.engine import Done, Engine, Event, Job, Limits, Ready, Task
 from sgdec.corpus.manifest import Manifest, existing_manifest, survey, write_manifest
 from sgdec.corpus.stores import FolderStore
+from sgdec.corpus.targets import survey_target
 from sgdec.corpus.work import token_of_run
 from tests.helpers.places import ROOT
 
@@ -22,13 +23,27 @@ MARK = "SGDEC_TEST_MARK"
 """A variable of the environment whose value tells the processes of one test from others."""
 
 
-def corpus(folder: Path, lines: Sequence[str], chunk: int, **job: object) -> Job:
-    """The job of a corpus with these lines in a new folder; ``job`` replaces some of its fields."""
+def corpus(
+    folder: Path, lines: Sequence[str], chunk: int, target: str | None = None, nbest_list: bool = False, **job: object
+) -> Job:
+    """The job of a corpus with these lines in a new folder; ``job`` replaces some of its fields.
+
+    ``target``: the content of a file of outputs, which are scored.
+    """
     (folder / "in.ids").write_text("".join(f"{line}\n" for line in lines))
     store = FolderStore(str(folder / "d"))
     inputs, chunks = survey([str(folder / "in.ids")], chunk, store)
     store.create("tokens/seen", b"")
-    manifest = Manifest([], str(folder), {}, "ids", False, chunk, inputs, len(lines), chunks)
+    output_format = str(job.get("output_format", "ids"))
+    manifest = Manifest([], str(folder), {}, output_format, False, chunk, inputs, len(lines), chunks)
+    if target is not None:
+        (folder / "target").write_text(target)
+        file, own = survey_target(
+            str(folder / "target"), inputs, chunks, store, nbest_list=nbest_list, check=lambda entry: None
+        )
+        manifest = replace(manifest, targets=[file], nbest_list=nbest_list, target_chunks=own)
+        penalties = {"alpha": 0.0, "beta": 0.0, "normalize": "gnmt"}
+        job["scoring"] = {"nbest_list": nbest_list, "old_weight": 0.0, "target_format": "ids", **penalties}
     write_manifest(store, manifest)
     store.create(token_of_run("tokens/seen"), manifest.run.encode())
     made = Job(

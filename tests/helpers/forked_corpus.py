@@ -32,9 +32,10 @@ from typing import IO, Any
 
 PRELOADED = (
     "numpy", "sentencepiece", "kenlm", "pynini", "sgdec.cli.start", "sgdec.cli.main", "sgdec.cli.corpus",
-    "sgdec.cli.corpus_merge", "sgdec.cli.decode", "sgdec.cli.lm", "sgdec.cli.tokenizer", "sgdec.corpus.work",
-    "sgdec.corpus.merging", "sgdec.engines.local", "sgdec.engines.process", "sgdec_decoders.greedy",
-    "sgdec_decoders.beam", "sgdec_decoders.sample", "sgdec_predictors.ngram", "sgdec_predictors.wc",
+    "sgdec.cli.corpus_merge", "sgdec.cli.decode", "sgdec.cli.score", "sgdec.cli.lm", "sgdec.cli.tokenizer",
+    "sgdec.corpus.work", "sgdec.corpus.merging", "sgdec.engines.local", "sgdec.engines.process",
+    "sgdec_decoders.greedy", "sgdec_decoders.beam", "sgdec_decoders.sample", "sgdec_predictors.ngram",
+    "sgdec_predictors.wc",
 )  # fmt: skip
 """Without torch: of memory that all have, only their own is to count."""
 SET_DEATH_SIGNAL = 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,17 @@ def test_an_output_that_a_predictor_forbids_is_an_empty_line_and_a_warning(run: 
     assert lines == ["", "1.000000"]
     why = "After the empty prefix: fst allows only 3, 6; (given output) allows only 5."
     assert f"Warning: sentence 1: no hypothesis: the predictors forbid the given output. {why}" in err
+
+
+def test_deterministic_scores_are_bit_equal_for_every_batch(run: Run, model: str) -> None:
+    """Without it, other sentences in the batch change the last bits."""
+    rng = random.Random(1)
+    for name in ("in.txt", "out.txt"):
+        lines = ["".join(rng.choice("abc ") for _ in range(rng.randint(1, 30))).strip() or "a" for _ in range(9)]
+        Path(name).write_text("\n".join(lines) + "\n")
+    options = ["--predictors", "nmt", "--nmt.model", model, "--output-format", "jsonl", "--deterministic"]
+    one, many = (run("score", *options, "--batch-size", size, "in.txt", "out.txt")[0] for size in ("1", "9"))
+    assert one == many and len(one) == 9
 
 
 LIST = """0 ||| 6 ||| fst= -9 tm= -1 -2 ||| -1
