@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from sgdec.arrays import FORBIDDEN, Floats, Ints
+from sgdec.chain import Chain
 from sgdec.errors import UsageError
 from sgdec.protocol import Candidates
 from sgdec.ranking import Coverage
@@ -29,7 +30,7 @@ from sgdec.search.combination.continuations import Block, Continuation, best_fir
 from sgdec.search.combination.dense import NARROW, DenseRows
 from sgdec.search.combination.listed import ListedRows
 from sgdec.search.node import Node, require_finite
-from sgdec.search.sampling import Draw, Drawn, draw
+from sgdec.search.sampling import Distribution, Draw, Drawn, distribution, draw
 from sgdec.sparse import TokenLists
 
 Found = TypeVar("Found")
@@ -264,6 +265,26 @@ class ScoredRows:
             require_finite(family, self._names)
             children.append(Drawn(family[0], log_prob, state))
         return children
+
+    def distributions(self, chain: Chain, states: Sequence[float | None]) -> list[Distribution]:
+        """For each node its local distribution. ``states``: the numbers that the chain keeps for them."""
+        return [
+            distribution(*self._combined.distribution(place), chain, state, partial(self._child_of, place))
+            for place, state in enumerate(states)
+        ]
+
+    def _child_of(self, place: int, tokens: Sequence[int]) -> list[Node]:
+        """The children of one node with these tokens, in this order, from scores that may have been freed."""
+        node, combined = self._nodes[place], self._combined
+        if combined.forgotten:
+            combined, place_there = self._combine([node]), 0
+        else:
+            place_there = place
+        family = node.children(
+            [combined.continuation(place_there, token) for token in tokens], self._coverage[place]
+        )
+        require_finite(family, self._names)
+        return family
 
     def _made(self, found: Sequence[Sequence[Continuation]]) -> list[list[Node]]:
         families = [

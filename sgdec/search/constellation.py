@@ -15,6 +15,7 @@ from typing import Any
 from weakref import ref
 
 from sgdec.arrays import Floats
+from sgdec.chain import Chain
 from sgdec.errors import UsageError
 from sgdec.lifting import lift
 from sgdec.protocol import BatchPredictor, Candidates, Predictor, Source, State, ability
@@ -35,7 +36,7 @@ from sgdec.search.member import Member
 from sgdec.search.node import Node
 from sgdec.search.product import Product
 from sgdec.search.requests import Offer, Question, Request
-from sgdec.search.sampling import Draw, Drawn
+from sgdec.search.sampling import Distribution, Draw, Drawn
 from sgdec.search.tracing.observing import Observer
 from sgdec.settings import BoundsKind
 
@@ -73,8 +74,8 @@ class Constellation:
         """The product bounds under given weights ``[K]``; cached."""
         self._combined: Callable[[], Combined | None] = lambda: None
         self._methods: Mapping[Question, Callable[..., Sequence[Any]]] = {
-            "children": self._children, "draw": self._draw, "bounds": self.bounds, "keys": self.keys,
-            "progress": self.progress,
+            "children": self._children, "draw": self._draw, "distributions": self._distributions,
+            "bounds": self.bounds, "keys": self.keys, "progress": self.progress,
         }  # fmt: skip
         self.observer = Observer()
         """Records the expansions of the sentences that are traced."""
@@ -193,6 +194,12 @@ class Constellation:
     def _draw(self, nodes: Sequence[Node], draws: Sequence[Draw], coverage: bool) -> list[Drawn | None]:
         """One child of each node, as `ScoredRows.draw` describes. Raises the same errors."""
         return self._scored(nodes, coverage).draw(draws)
+
+    def _distributions(
+        self, nodes: Sequence[Node], states: Sequence[float | None], chain: Chain, coverage: bool
+    ) -> list[Distribution]:
+        """For each node its local distribution. Raises the same errors."""
+        return self._scored(nodes, coverage).distributions(chain, states)
 
     def _scored(self, nodes: Sequence[Node], coverage: bool) -> ScoredRows:
         """The children of these nodes from scores; recorded as an expansion if they are traced."""

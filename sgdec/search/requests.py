@@ -17,8 +17,8 @@ from sgdec.ranking import Ranking
 from sgdec.search.combination.choosing import Choice
 from sgdec.search.node import Node
 
-Question: TypeAlias = Literal["children", "best", "draw", "bounds", "keys", "progress"]
-"""The first three are the ways to get children: one after the other, the best of a beam, one at random."""
+Question: TypeAlias = Literal["children", "best", "draw", "distributions", "bounds", "keys", "progress"]
+"""The first four are the ways to get children: one after the other, the best of a beam, one at random, any of all."""
 
 
 class Request(NamedTuple):

@@ -6,7 +6,8 @@ draw does not depend on any other draw.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,6 +39,40 @@ class Drawn(NamedTuple):
     """Its log-probability under the chained distribution, from which it was drawn."""
     state: float | None
     """`Draw.state` of the draw of the next token."""
+
+
+@dataclass(eq=False, slots=True)
+class Distribution:
+    """The local distribution of the token after one node, and the children that it can lead to."""
+
+    tokens: Ints
+    """``[n]``: the tokens that can follow and that the chain keeps, best score first; ties: lower token."""
+    scores: Floats
+    """``[n]``: their combined scores."""
+    log_probs: Floats
+    """``[n]``: natural logarithms of chained probabilities, which sum to 1."""
+    states: Floats | None
+    """``[n]``: the number that the chain keeps after each token (`Drawn.state`); None if it keeps none."""
+    made: Callable[[Sequence[int]], list[Node]] = field(repr=False)
+    """Makes the children of these tokens."""
+
+    def children(self, places: Sequence[int] | Ints) -> list[Node]:
+        """The children at these places of the arrays; only these cost an object."""
+        return self.made(self.tokens[list(places)].tolist()) if len(places) else []
+
+
+def distribution(
+    tokens: Ints, scores: Floats, chain: Chain, state: float | None, made: Callable[[Sequence[int]], list[Node]]
+) -> Distribution:
+    """The chained distribution of ``tokens`` ``[n]`` (ascending) with these scores ``[n]``; empty without a token."""
+    if not len(tokens) or np.max(scores) == FORBIDDEN:
+        nothing = np.zeros(0)
+        return Distribution(np.zeros(0, np.int64), nothing, nothing, None if chain.start is None else nothing, made)
+    local = chain.apply(scores, state)
+    left = local.log_probs > FORBIDDEN
+    places = local.places[left]
+    states = None if local.states is None else local.states[left]
+    return Distribution(tokens[places], scores[places], local.log_probs[left], states, made)
 
 
 def draw(tokens: Ints, scores: Floats, drawn: Draw, *, sentence: int, step: int) -> tuple[int, float, float | None]:

@@ -1,16 +1,17 @@
 """The search space: all predictors over one source sentence, as a decoder sees them.
 
-A decoder uses six methods: `expand`, `best_children`, `sample`, `bound`, `keys`, `finish`; with banks also
-`bank_children` and `progress`. By those of `Listing` it makes its list, and by those of `Telling` it says what
-becomes of nodes. The space handles weights, combination, the ledger, counting of expansions, and lazy consumption:
-predictors consume a node's token only when its state is needed, so nodes that are never expanded cost no call.
+A decoder uses six methods: `expand`, `best_children`, `draw`, `bound`, `keys`, `finish`; with banks also
+`bank_children` and `progress`; to draw several children at once, `distributions`. By those of `Listing` it makes its
+list, and by those of `Telling` it says what becomes of nodes. The space handles weights, combination, the ledger,
+counting of expansions, and lazy consumption: predictors consume a node's token only when its state is needed, so
+nodes that are never expanded cost no call.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from operator import attrgetter
 from typing import Any, Literal, overload
 from warnings import warn
@@ -27,7 +28,7 @@ from sgdec.search.constellation import Constellation
 from sgdec.search.listing import Listing, TextOf
 from sgdec.search.node import Node
 from sgdec.search.requests import Offer, Question, Request
-from sgdec.search.sampling import Draw, Drawn
+from sgdec.search.sampling import Distribution, Draw, Drawn
 from sgdec.search.tracing.meter import Meter
 from sgdec.search.tracing.recording import Recorder
 from sgdec.search.tracing.telling import Telling
@@ -251,6 +252,29 @@ class SearchSpace(Telling, Listing):
                 if drawn is not None:
                     self._received(drawn.node)
         return children
+
+    def distributions(
+        self,
+        nodes: Sequence[Node],
+        chain: Chain = UNCHAINED,
+        states: Sequence[float | None] | None = None,
+    ) -> list[Distribution]:
+        """For each node the local distribution that `draw` draws from, as arrays, and its children on demand.
+
+        For decoders that draw several children at once. Arguments and errors are those of `draw`.
+        """
+        self._count(nodes)
+        before = [None] * len(nodes) if states is None else states
+        found: list[Distribution]
+        found = self._answer("distributions", nodes, (before,), (chain, self._uses_coverage), together=True)
+        if self.recorder is not None:
+            self.recorder.rest(nodes, Fate.UNDRAWN)
+            for each in found:
+                each.made = partial(self._all_received, each.made)
+        return found
+
+    def _all_received(self, made: Callable[[Sequence[int]], list[Node]], tokens: Sequence[int]) -> list[Node]:
+        return list(map(self._received, made(tokens)))
 
     def bound(self, nodes: Sequence[Node]) -> list[float]:
         """For each node an upper bound on what its continuations can still add to its total (`sgdec.search.bounds`).

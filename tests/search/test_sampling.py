@@ -174,3 +174,55 @@ def test_a_dead_end_has_no_sample() -> None:
     assert here.sample([here.root], [0]) == [None]
     forbidden = space(1, Constellation.of({"a": Table(np.full((5, 5), -math.inf))}))
     assert forbidden.sample([forbidden.root], [0]) == [None]
+
+
+@pytest.mark.parametrize("chain", ["", "top_k=3+temperature=2"])
+def test_a_distribution_is_that_of_single_draws_and_its_children_are_those_of_expand(chain: str) -> None:
+    here = space(1, models())
+    (found,) = here.distributions([here.root], Chain.parse(chain))
+    (children,) = here.expand([here.root])
+    expected_nodes = {child.last: child for child in children}
+    scores = np.array([expected_nodes[token].total for token in found.tokens.tolist()])
+    assert scores.tolist() == found.scores.tolist() == sorted(scores, reverse=True)
+    assert np.exp(found.log_probs) == pytest.approx(expected(scores, 2.0 if chain else 1.0))
+    assert len(scores) == (3 if chain else 6)
+    made = found.children([2, 0])
+    assert [(n.tokens, n.total, n.scores) for n in made] == [
+        (n.tokens, n.total, n.scores) for n in (expected_nodes[int(found.tokens[place])] for place in (2, 0))
+    ]
+    assert found.children([]) == []
+    for drawn in here.draw([here.root] * 20, list(range(20)), Chain.parse(chain)):
+        assert drawn is not None
+        (place,) = np.flatnonzero(found.tokens == drawn.node.last)
+        assert drawn.log_prob == found.log_probs[place]
+
+
+def test_children_of_a_distribution_survive_the_next_question() -> None:
+    here = space(1, models())
+    first, second = here.distributions(here.distributions([here.root])[0].children([0, 1]))
+    here.expand(first.children([0]), limit=1)
+    (late,) = second.children([1])
+    assert late.last == second.tokens[1]
+    assert late.total == second.scores[1] + here.distributions([here.root])[0].scores[1]
+
+
+def test_a_dead_end_has_an_empty_distribution() -> None:
+    here = space(1, Constellation.of({"a": Lattice({0: {3: (0.0, 1)}, 1: {}})}))
+    (found,) = here.distributions([here.root])
+    (empty,) = here.distributions(found.children([0]), Chain.parse("top_k=3"))
+    assert found.log_probs.tolist() == [0.0] and len(empty.tokens) == len(empty.log_probs) == 0
+    assert empty.children([]) == []
+
+
+def test_mirostat_keeps_a_number_from_token_to_token_of_one_draw() -> None:
+    here, chain = space(1, models()), Chain.parse("mirostat=1:0.5")
+    (first,) = here.draw([here.root], [0], chain)
+    assert first is not None and first.state is not None and first.state != chain.start
+    (found,) = here.distributions([first.node], chain, [first.state])
+    (second,) = here.draw([first.node], [0], chain, [first.state])
+    assert second is not None
+    (place,) = np.flatnonzero(found.tokens == second.node.last)
+    assert found.states is not None and second.state == found.states[place]
+    surprise = -second.log_prob / math.log(2)  # nothing was cut, or it would be that before the cut
+    if len(found.tokens) == 6:
+        assert second.state == pytest.approx(first.state - 0.5 * (surprise - 1))

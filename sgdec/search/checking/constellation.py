@@ -69,7 +69,7 @@ class CheckedConstellation(Constellation):
             self._sentences.pop(id(root.source), None)
 
     def perform(self, request: Request) -> Sequence[Any]:
-        if request.question in ("children", "best", "draw"):
+        if request.question in ("children", "best", "draw", "distributions"):
             self.check(request.nodes)
         elif request.question == "bounds":
             self._begin(request.nodes)
