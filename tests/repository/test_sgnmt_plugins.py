@@ -6,7 +6,6 @@ The page's own tests run with all code blocks. The references here use only the 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable
 from functools import cache, cached_property
 from itertools import permutations, product
@@ -22,20 +21,10 @@ from sgdec import EOS, UNK, Constellation, Decoder, Predictor, Scores, SgdecErro
 from sgdec.found import Found
 from sgdec.testing import Table, enumerate_space
 from tests.helpers.breadth import examples
-from tests.helpers.places import ROOT
+from tests.helpers.page_plugins import registered
 
-PAGE = (ROOT / "docs" / "howto" / "from-sgnmt-plugins.md").read_text("utf-8")
 Prefix: TypeAlias = tuple[int, ...]
 Scored: TypeAlias = tuple[float, Prefix]
-
-
-@cache
-def plugin(name: str) -> dict[str, Any]:
-    """The names that a file of the page defines, without its tests."""
-    (code,) = re.findall(rf'^```python\n("""{name}: .*?)^# -{{60,}}$', PAGE, re.MULTILINE | re.DOTALL)
-    names: dict[str, Any] = {"__name__": name}
-    exec(code, names)
-    return names
 
 
 class Tree(Predictor):
@@ -112,7 +101,7 @@ def test_lenbeam_lists_the_best_of_each_length_that_its_beam_meets(space: Space,
         children = sorted((child for prefix in beam for child in space.children(*prefix)), reverse=True)
         expected += [(total, path[:-1]) for total, path in children if path[-1] == EOS][:each]
         beam = [child for child in children if child[1][-1] != EOS][:size]
-    same(space.decode(plugin("lenbeam")["LengthBeam"](size, each), nbest=999), sorted(expected, reverse=True))
+    same(space.decode(registered("lenbeam")(size, each), nbest=999), sorted(expected, reverse=True))
     if size == 999:
         lengths = {len(tokens) for _, tokens in space.paths}
         whole = [[path for path in space.paths if len(path[1]) == n][:each] for n in lengths]
@@ -125,7 +114,7 @@ def test_dfs_above_finds_what_reaches_the_bound(space: Space, nbest: int, tmp_pa
     paths = space.paths
     for bound in [*(total for total, _ in paths[:5]), -99.0]:
         (tmp_path / "bounds.txt").write_text(f"{bound:.4f}\n")
-        found = space.decode(plugin("dfs-above")["DfsAbove"](str(tmp_path / "bounds.txt")), nbest)
+        found = space.decode(registered("dfs-above")(str(tmp_path / "bounds.txt")), nbest)
         expected = [path for path in paths if path[0] > bound - 1e-3][:nbest]
         same(found, expected)
         assert found.proven is (True if len(expected) == nbest else None)
@@ -136,9 +125,9 @@ def test_dfs_above_says_what_is_wrong_with_its_file(tmp_path: Path) -> None:
     for line in ("x", "nan", "inf", "1 2"):
         path.write_text(f"-1\n{line}\n")
         with pytest.raises(SgdecError, match=rf"bounds.txt: line 2: '{line}' is not a score"):
-            plugin("dfs-above")["DfsAbove"](str(path))
+            registered("dfs-above")(str(path))
     path.write_text("9\n")
-    run = sgdec.load({"model": Table(np.zeros((4, 4)))}, plugin("dfs-above")["DfsAbove"](str(path)), max_length=2)
+    run = sgdec.load({"model": Table(np.zeros((4, 4)))}, registered("dfs-above")(str(path)), max_length=2)
     first, second = run.decode([[3], [3]])
     assert "line 1: no output reaches 9" in str(first.error)
     assert "has 1 lines, and none for sentence 2" in str(second.error)
@@ -181,7 +170,7 @@ def test_inadmissible_takes_the_prefix_of_most_worth_next(
                 queue.append((worth, *child))
     (tmp_path / "scores").write_text("".join(f"{token} {score}\n" for token, score in UNIGRAMS.items()))
     scores = str(tmp_path / "scores") if by == "stats" else ""
-    decoder = plugin("inadmissible")["Inadmissible"](by, size, max_expansions=0, scores=scores)
+    decoder = registered("inadmissible")(by, size, max_expansions=0, scores=scores)
     found = space.decode(decoder, nbest=2)
     same(found, sorted(expected, reverse=True))
     assert found.proven is None
@@ -192,21 +181,21 @@ def test_inadmissible_warns_and_misses_the_best() -> None:
         by
         for by in ("greedy", "scoreperword", "lasttoken")
         for space in SPACES
-        if (found := space.decode(plugin("inadmissible")["Inadmissible"](by))).hypotheses
+        if (found := space.decode(registered("inadmissible")(by))).hypotheses
         and found.best.score < space.paths[0][0] - 1e-6
     ]
     assert set(missed) == {"greedy", "scoreperword", "lasttoken"}
-    assert "can miss the best" in plugin("inadmissible")["Inadmissible"]("greedy").caveat(1, True)
+    assert "can miss the best" in registered("inadmissible")("greedy").caveat(1, True)
 
 
 def test_inadmissible_says_what_is_wrong_with_its_options(tmp_path: Path) -> None:
     for by, scores in [("stats", ""), ("greedy", "scores")]:
         with pytest.raises(UsageError, match=r"stats reads --inadmissible\.scores FILE"):
-            plugin("inadmissible")["Inadmissible"](by, scores=scores)
+            registered("inadmissible")(by, scores=scores)
     for text in ("3", "a -1", "3 x", "3 -1 4"):
         (tmp_path / "scores").write_text(text)
         with pytest.raises(SgdecError, match="scores: cannot be read as lines of a token and its score"):
-            plugin("inadmissible")["Inadmissible"]("stats", scores=str(tmp_path / "scores"))
+            registered("inadmissible")("stats", scores=str(tmp_path / "scores"))
 
 
 def total(table: Any, order: Prefix) -> float:
@@ -225,7 +214,7 @@ def test_flip_steps_from_order_to_order(strategy: str) -> None:
         else:
             order[i], order[j] = order[j], order[i]
         expected.add(tuple(order))
-    steps = plugin("flip")["Flip"](strategy).neighbours
+    steps = registered("flip")(strategy).neighbours
     assert set(steps(words)) | {words} == expected
     reached = {words}
     while (more := reached | {order for reached_one in reached for order in steps(reached_one)}) != reached:
@@ -241,19 +230,20 @@ def test_flip_finds_the_best_orders_and_is_never_worse_than_greedy(strategy: str
     (tmp_path / "bags").write_text(" ".join(map(str, bag)))
     found = {}
     for name, decoder in [
-        ("whole", plugin("flip")["Flip"](strategy, max_expansions=0)),
-        ("short", plugin("flip")["Flip"](strategy, max_expansions=7)),
+        ("whole", registered("flip")(strategy, max_expansions=0)),
+        ("short", registered("flip")(strategy, max_expansions=7)),
         ("greedy", "greedy"),
     ]:
         bow = {"path": str(tmp_path / "bags")}
         run = sgdec.load({"bow": "bow", "model": Table(table)}, decoder, max_length=5, nbest=4, bow=bow)
         (found[name],) = run.decode([[3]])
-    orders = sorted(((total(table, order), order) for order in set(permutations(bag))), reverse=True)
-    same(found["whole"], orders[:4])
-    assert found["whole"].proven is None
-    steps = plugin("flip")["Flip"](strategy).neighbours(found["greedy"].best.tokens)
-    around = sorted(((total(table, order), order) for order in {found["greedy"].best.tokens, *steps}), reverse=True)
-    same(found["short"], around[:4])  # one round
+    orders = {"whole": set(permutations(bag))}
+    steps = registered("flip")(strategy).neighbours(found["greedy"].best.tokens)
+    orders["short"] = {found["greedy"].best.tokens, *steps}  # one round
+    for name, expected in orders.items():
+        totals = sorted((total(table, order) for order in expected), reverse=True)
+        assert np.allclose([each.score for each in found[name].hypotheses], totals[:4])
+        assert {each.tokens for each in found[name].hypotheses} <= expected and found[name].proven is None
 
 
 @pytest.mark.parametrize("seed", range(examples(24)))
@@ -262,7 +252,7 @@ def test_unkvocab_lets_unknown_words_stand_for_words_beyond_the_vocabulary(seed:
     lists = {tuple(rng.choice([0, 3, 4, 5], size=rng.integers(0, 4)).tolist()) for _ in range(3)}
     (tmp_path / "list").write_text("".join(f"1 ||| {' '.join(map(str, words))} ||| ||| -1\n" for words in lists))
     inner = ForcedList(str(tmp_path / "list"), match_unk=True)
-    space = Constellation.of({"unkvocab": plugin("unkvocab")["UnkVocab"](inner, size=5)}, vocab_size=7)
+    space = Constellation.of({"unkvocab": registered("unkvocab")(inner, size=5)}, vocab_size=7)
 
     def follows(prefix: Prefix, token: int) -> bool:
         n = len(prefix)
