@@ -1,4 +1,4 @@
-"""The promise: docs/from-sgnmt.md names every option of SGNMT's ``decode.py``, with a counterpart that exists or a reason."""
+"""The promise: docs/from-sgnmt.md names every option of SGNMT's ``decode.py``, with its counterpart or a reason."""
 
 from __future__ import annotations
 
