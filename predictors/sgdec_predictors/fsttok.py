@@ -25,17 +25,19 @@ so exact decoders prove the most probable text.
 
 **Lookahead.** The inner score of a word is added when T writes the word, mostly at its end. Up to there the first
 characters of a bad word would cost nothing, so that a beam fills with them. Therefore each pair (q, z) that waits for
-its next output also has the best of what may come,
+its next output also has the score of what may come,
 
-    h(q, z) = best or sum over outputs w that T can write next after q of  log P_inner(w | z) - cost of the path to w
+    h(q, z) = log sum over outputs w that T can write next after q of  P_inner(w | z) x exp(-cost of the path to w)
 
-(language-model look-ahead in a lexicon tree: Ortmanns, Ney and Eiden 1996), and the score of a prefix is that of its
-paths with h added to each. With every further token h is that of the words that are left, and as soon as a word is
-written, it is the word's own score; so totals of complete outputs are the same with and without ``lookahead``. h is 0
-as long as no output is due: in the start state of T, for paths that come back to it before they write, and for a pair
-that has written with the last token. Past failure arcs h is optimistic: it ignores what they bar. Lookahead
-needs costs that are not negative, and an inner predictor that scores all tokens at once (not on demand) and bounds
-its scores (never positive, or `best_remaining`); otherwise the option has no effect.
+or, with ``lookahead best``, the best term (language-model look-ahead in a lexicon tree: Ortmanns, Ney and Eiden
+1996), and the score of a prefix is that of its paths with h added to each. With every further token h is that of the
+words that are left, and as soon as a word is written, it is the word's own score; so totals of complete outputs are
+the same with and without lookahead. With sums of probabilities the score of a prefix is close to the log of its
+probability, which beams and samples want; with the best, exact searches expand less. h is at most 0 if inner scores
+are, and 0 as long as no output is due: in the start state of T, for paths that come back to it before they write, and
+just after an arc that reads and writes. Past failure arcs h is optimistic: it ignores what they bar. Lookahead needs
+costs that are not negative, and an inner predictor that scores all tokens at once (not on demand) and bounds its
+scores (never positive, or `best_remaining`); otherwise the option has no effect.
 
 State: pairs of a state of T and an inner prefix, each with its score relative to the prefix'. Pairs are merged if
 their inner prefixes are equal, or have the same future according to the inner `state_key`. With ``max_states`` only
@@ -68,8 +70,6 @@ from sgdec_predictors.wrapping.transducer import Machine, Outputs, TransducerWay
 NOTHING: frozenset[int] = frozenset()
 WIDE_LOOKAHEAD = 16
 """The same with lookahead, which costs an array call for each token that is scored alone."""
-FIRST = np.zeros(1, np.int64)
-"""All entries are one segment."""
 WIDE = 256
 """If more tokens than this can be read, they are scored as arrays; for fewer, per-call costs would dominate."""
 
@@ -84,8 +84,6 @@ class Pair(NamedTuple):
     """The score of its paths, relative to that of the prefix."""
     ahead: float
     """The same with lookahead."""
-    wrote: bool = False
-    """Whether its paths have written since the last token was read."""
     barred: frozenset[int] = NOTHING
     """Tokens that must not follow: failure arcs were taken past arcs that read them."""
 
@@ -137,8 +135,9 @@ class FstTok(Translator):
             Field(description="semiring log: inner scores are log-probabilities, no two segmentations are equal"),
         ] = False,
         lookahead: Annotated[
-            bool, Field(description="score the best completions of a word with its first tokens; totals are the same")
-        ] = True,
+            Literal["sum", "best", "none"],
+            Field(description="first tokens of a word have the score of all its completions, or of the best one"),
+        ] = "sum",
         context: Context | None = None,
     ) -> None:
         """Raises SgdecError if the transducer cannot be read or used, UsageError for probabilities without sums."""
@@ -158,11 +157,14 @@ class FstTok(Translator):
         best = semiring == "tropical"
         falls = inner.max_score <= 0.0
         bounded = falls or ability(inner, "best_remaining") is not None
-        self._lookahead = lookahead and bounded and not inner.on_demand and not self._machine.rewards
+        possible = bounded and not inner.on_demand and not self._machine.rewards
+        self._lookahead = possible and lookahead != "none"
+        self._ahead_of: Any = np.logaddexp if lookahead == "sum" else np.maximum
+        self._highest = 0.0 if falls else math.inf
         if best and not self._lookahead:
             self.max_score = self._machine.highest_score(inner.max_score)
         else:
-            self.max_score = 0.0 if best and falls else math.inf
+            self.max_score = self._highest if best else math.inf
         # Abilities that the inner predictor makes possible.
         if best and (ability(inner, "best_remaining") or inner.max_score <= 0.0 < self.max_score):
             self.best_remaining = self._best_remaining
@@ -230,13 +232,9 @@ class FstTok(Translator):
         )
         after = self._machine.outputs
         return [
-            LOG.plus([pair.score + self._scored(after(pair.state), pair.inner) for pair in prefix.pairs])
+            LOG.plus([pair.score + _reduced(np.logaddexp, after(pair.state), pair.inner) for pair in prefix.pairs])
             for prefix in states
         ]
-
-    def _scored(self, outputs: Outputs, inner: InnerPrefix) -> float:
-        """The best or the sum of outputs that can be written next."""
-        return float(self._reduce(inner.scores(outputs.tokens) + outputs.scores, FIRST)[0])
 
     def _require_probabilities(self, best: bool, path: str) -> None:
         if best:
@@ -293,7 +291,7 @@ class FstTok(Translator):
 
     def _next_layer(self, layer: Sequence[Pair]) -> list[Pair]:
         """Follows one more input epsilon; paths that meet are combined."""
-        met: dict[tuple[int, InnerPrefix, bool, frozenset[int]], list[float]] = {}
+        met: dict[tuple[int, InnerPrefix, frozenset[int]], list[float]] = {}
         for pair in layer:
             ways = self._machine[pair.state]
             past = pair.barred.union(ways.arcs) if ways.otherwise else NOTHING
@@ -301,16 +299,15 @@ class FstTok(Translator):
                 for arc in arcs:
                     score = _along(pair, arc)
                     if score != FORBIDDEN:
-                        end = arc.target, _spelled(pair, arc), pair.wrote or arc.output >= 0, barred
-                        met.setdefault(end, []).append(score)
+                        met.setdefault((arc.target, _spelled(pair, arc), barred), []).append(score)
         return [
-            Pair(state, inner, score := self._plus(scores), score, wrote, barred)
-            for (state, inner, wrote, barred), scores in met.items()
+            Pair(state, inner, score := self._plus(scores), score, barred)
+            for (state, inner, barred), scores in met.items()
         ]
 
     def _outputs(self, pair: Pair, ways: TransducerWays, tokens: Candidates | None) -> list[int]:
         """The outputs of arcs that read one of these tokens; a single output is enough if the inner row is full."""
-        if self._lookahead and not pair.wrote:
+        if self._lookahead:
             return [EOS]
         if tokens is None and not self._inner.on_demand:
             return [EOS] if ways.writing else []
@@ -327,14 +324,14 @@ class FstTok(Translator):
             return self._wide_row(prefix)
         found: dict[int, float] = {}
         for pair, ways in self._reached(prefix):
-            if self._looks_ahead(pair):
+            if self._lookahead:
                 by_arc = ways.arcs
                 scores = []
             else:
                 by_arc = ways.writing
                 scores = [(token, pair.score + ways.quiet[token]) for token in _allowed(ways.quiet, tokens, pair)]
             for token in _allowed(by_arc, tokens, pair):
-                scores += [(token, self._ahead(pair, arc, _along(pair, arc))) for arc in by_arc[token]]
+                scores += [(token, self._ahead(pair, arc)[1]) for arc in by_arc[token]]
             for token, score in scores:
                 found[token] = self._plus((found[token], score)) if token in found else score
         order = sorted(token for token, score in found.items() if score != FORBIDDEN)
@@ -346,9 +343,10 @@ class FstTok(Translator):
         for pair, _ in self._reached(prefix):
             flat = self._machine.flat(pair.state)
             score = pair.score + flat.scores + pair.inner.scores(flat.outputs)
-            quiet = self._machine.quiet(pair.state) if self._looks_ahead(pair) else None
+            quiet = self._machine.quiet(pair.state) if self._lookahead else None
             if quiet is not None:
-                score[quiet.places] += self._reduce(pair.inner.scores(quiet.tokens) + quiet.scores, quiet.starts)
+                ahead = self._ahead_of.reduceat(pair.inner.scores(quiet.tokens) + quiet.scores, quiet.starts)
+                score[quiet.places] += np.minimum(ahead, self._highest)
             possible = score != FORBIDDEN
             if pair.barred:
                 open_to = np.ones(self._machine.highest_input + 1, bool)
@@ -370,20 +368,18 @@ class FstTok(Translator):
         met: dict[tuple[int, InnerPrefix], list[tuple[float, float]]] = {}
         for pair, ways in self._reached(prefix):
             for arc in ways.arcs.get(token, ()) if token not in pair.barred else ():
-                score = _along(pair, arc)
-                ahead = self._ahead(pair, arc, score)
+                score, ahead = self._ahead(pair, arc)
                 if ahead != FORBIDDEN:
                     met.setdefault((arc.target, _spelled(pair, arc)), []).append((score, ahead))
         return [Pair(state, inner, *self._together(scores)) for (state, inner), scores in met.items()]
 
-    def _looks_ahead(self, pair: Pair) -> bool:
-        return self._lookahead and not pair.wrote
-
-    def _ahead(self, pair: Pair, arc: WrittenArc, score: float) -> float:
-        """The score of the pair's paths with one more arc, with lookahead."""
-        if arc.output >= 0 or score == FORBIDDEN or not self._looks_ahead(pair):
-            return score
-        return score + self._scored(self._machine.pending(arc.target), pair.inner)
+    def _ahead(self, pair: Pair, arc: WrittenArc) -> tuple[float, float]:
+        """The score of the pair's paths with one more arc, and the same with lookahead."""
+        score = _along(pair, arc)
+        if arc.output >= 0 or score == FORBIDDEN or not self._lookahead:
+            return score, score
+        ahead = _reduced(self._ahead_of, self._machine.pending(arc.target), pair.inner)
+        return score, score + min(ahead, self._highest)
 
     def _together(self, scores: Sequence[tuple[float, float]]) -> tuple[float, float]:
         """Several paths with one end: their combined score, and the same with lookahead."""
@@ -438,6 +434,11 @@ def _allowed(arcs: Mapping[int, Any], tokens: Candidates | None, pair: Pair) -> 
 def _along(pair: Pair, arc: WrittenArc) -> float:
     """The score of the pair's paths with one more arc."""
     return pair.score + arc.score + (pair.inner.score(arc.output) if arc.output >= 0 else 0.0)
+
+
+def _reduced(combine: Any, outputs: Outputs, inner: InnerPrefix) -> float:
+    """The combined score of the outputs that can be written next."""
+    return float(combine.reduce(inner.scores(outputs.tokens) + outputs.scores))
 
 
 def _spelled(pair: Pair, arc: WrittenArc) -> InnerPrefix:

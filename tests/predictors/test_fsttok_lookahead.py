@@ -1,13 +1,14 @@
-"""`fsttok` with lookahead: the score of a prefix has the best that may come next, and totals stay the same.
+"""`fsttok` with lookahead: the score of a prefix has what may come next, and totals stay the same.
 
 The oracle lists paths of drawn transducers by plain recursion.
 """
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -25,25 +26,18 @@ from sgdec_predictors.wrapping.transducer import SILENT
 from sgdec import BOS, EOS, SgdecError
 from sgdec.io.transducer import OTHERWISE, TransducerArc, write_transducer
 from sgdec.lifting import lift
-from sgdec.protocol import FORBIDDEN, BatchPredictor
-from sgdec.testing import BatchTable, Bonus, Lattice, Table, enumerate_space
+from sgdec.protocol import FORBIDDEN, BatchPredictor, Predictor
+from sgdec.testing import BatchTable, Bonus, Lattice, OnDemandTable, Table, enumerate_space
 from sgdec.testing.reading import read_row
 from tests.helpers.breadth import examples
 from tests.helpers.drawn_transducers import Drawn
+from tests.helpers.fsttok_contract import OUTER, SOURCE, FstTokContract, V, strings, together, total
 from tests.helpers.oracles import opened, tiny
 from tests.helpers.random_spaces import search
-from tests.predictors.test_fsttok import (
-    OUTER,
-    SOURCE,
-    FstTokContract,
-    V,
-    strings,
-    together,
-    total,
-)
 
 KINDS = ("table", "batch", "lattice")
 SEMIRINGS = ("tropical", "log")
+AHEAD = ("best", "sum")
 
 
 @st.composite
@@ -94,30 +88,29 @@ def leads_to_an_end(drawn: Drawn, state: int) -> bool:
 
 
 def ends(drawn: Drawn, tokens: Sequence[int]) -> list[tuple[float, tuple[int, ...], int, bool]]:
-    """Of each path up to the arc that reads the last token: score, inner tokens, state, whether it wrote last."""
+    """Of each path up to the arc that reads the last token: score, inner tokens, state, whether that arc wrote."""
 
-    def walk(state: int, left: Sequence[int], barred: frozenset[int], wrote: bool) -> Any:
+    def walk(state: int, left: Sequence[int], barred: frozenset[int]) -> Any:
         own = drawn.arcs.get(state, [])
         read_here = frozenset(arc.input for arc in own) | ({EOS} if state in drawn.final else set())
         for arc in own:
             if not leads_to_an_end(drawn, arc.target):
                 continue
             written = (arc.output,) if arc.output else ()
-            writes = wrote or bool(written)
             if arc.input == 0:
-                further = walk(arc.target, left, barred, writes)
+                further = walk(arc.target, left, barred)
             elif arc.input == OTHERWISE:
-                further = () if left[0] in read_here else walk(arc.target, left, barred | read_here, writes)
+                further = () if left[0] in read_here else walk(arc.target, left, barred | read_here)
             elif arc.input != left[0] or left[0] in barred:
                 further = ()
             elif left[1:]:
-                further = walk(arc.target, left[1:], frozenset(), False)
+                further = walk(arc.target, left[1:], frozenset())
             else:
-                further = [(0.0, (), arc.target, writes)]
+                further = [(0.0, (), arc.target, bool(written))]
             for score, rest, state_after, wrote_last in further:
                 yield score - arc.cost, (*written, *rest), state_after, wrote_last
 
-    return list(walk(0, tokens, frozenset(), False)) if tokens else [(0.0, (), 0, True)]
+    return list(walk(0, tokens, frozenset())) if tokens else [(0.0, (), 0, True)]
 
 
 def next_outputs(drawn: Drawn, state: int, steps: int = 6) -> dict[int, float]:
@@ -157,24 +150,26 @@ def scores_of(inner: BatchPredictor) -> Callable[[tuple[int, ...]], float]:
 
 @pytest.mark.parametrize("wide", [0, 16])
 @settings(max_examples=examples(15), deadline=None)
-@given(transducers(), st.sampled_from(KINDS), st.sampled_from(SEMIRINGS), st.integers(0, 99))
-def test_a_prefix_has_the_best_that_may_come_next_and_totals_are_the_same(
-    wide: int, drawn: Drawn, kind: str, semiring: Any, seed: int
+@given(transducers(), st.sampled_from(KINDS), st.sampled_from(SEMIRINGS), st.sampled_from(AHEAD), st.integers(0, 99))
+def test_a_prefix_has_what_may_come_next_and_totals_are_the_same(
+    wide: int, drawn: Drawn, kind: str, semiring: Any, lookahead: Any, seed: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fsttok, "WIDE_LOOKAHEAD", wide)
-        wrapper = wrapped(drawn, kind, seed, semiring=semiring)
+        wrapper = wrapped(drawn, kind, seed, semiring=semiring, lookahead=lookahead)
         if wrapper is None:
             return
+        highest = math.inf if kind == "lattice" else 0.0
         inner = scores_of(inner_predictor(kind, seed))
         for string in strings():
             expected = []
             for score, z, state, wrote in ends(drawn, string):
                 if inner(z) == FORBIDDEN:
                     continue
-                ahead = next_outputs(drawn, state).items()
-                hopes = [s if w == SILENT else s + inner((*z, w)) - inner(z) for w, s in ahead]
-                expected.append(score + inner(z) + (0.0 if wrote else together(hopes, semiring)))
+                outputs = next_outputs(drawn, state).items()
+                hopes = [s if w == SILENT else s + inner((*z, w)) - inner(z) for w, s in outputs]
+                ahead = 0.0 if wrote else min(together(hopes, "log" if lookahead == "sum" else "tropical"), highest)
+                expected.append(score + inner(z) + ahead)
             assert prefix_score(wrapper, string) == pytest.approx(together(expected, semiring), abs=1e-9)
             complete = [score + inner((*z, EOS)) for score, z in drawn.paths(string)]
             assert total(wrapper, string) == pytest.approx(together(complete, semiring), abs=1e-9)
@@ -191,9 +186,9 @@ def prefix_score(predictor: BatchPredictor, tokens: Sequence[int]) -> float:
 
 
 @settings(max_examples=examples(15), deadline=None)
-@given(transducers(), st.sampled_from(KINDS), st.sampled_from(SEMIRINGS[:1]), st.integers(0, 99))
-def test_exact_decoders_stay_exact(drawn: Drawn, kind: str, semiring: Any, seed: int) -> None:
-    wrapper = wrapped(drawn, kind, seed, semiring=semiring)
+@given(transducers(), st.sampled_from(KINDS), st.sampled_from(AHEAD), st.integers(0, 99))
+def test_exact_decoders_stay_exact(drawn: Drawn, kind: str, lookahead: Any, seed: int) -> None:
+    wrapper = wrapped(drawn, kind, seed, lookahead=lookahead)
     if wrapper is None:
         return
     space = tiny(3, [1.0, 0.25], 9, a=wrapper, b=Bonus({3: -0.5}, default=-0.25))
@@ -236,25 +231,50 @@ def row_after(wrapper: FstTok, tokens: Sequence[int]) -> dict[int, float]:
     return dict(wrapper.predict_batch(states).rows[0].lookup)
 
 
-def test_the_first_character_is_charged_the_best_word_and_the_next_ones_correct_it(tmp_path: Path) -> None:
-    wrapper = FstTok(of_words(three=-1.0, four=-4.0, five=-7.0), tree(tmp_path))
-    assert row_after(wrapper, ()) == {3: -1.0, 5: -7.0}
-    assert row_after(wrapper, (3,)) == {4: 0.0}
-    assert row_after(wrapper, (3, 4)) == {4: 0.0, 5: -3.0}
-    without = FstTok(of_words(three=-1.0, four=-4.0, five=-7.0), tree(tmp_path), lookahead=False)
+def test_the_first_character_is_charged_what_words_may_come_and_the_next_ones_correct_it(tmp_path: Path) -> None:
+    words = partial(FstTok, of_words(three=-1.0, four=-4.0, five=-7.0), tree(tmp_path))
+    best = words(lookahead="best")
+    assert row_after(best, ()) == {3: -1.0, 5: -7.0}
+    assert row_after(best, (3,)) == {4: 0.0}
+    assert row_after(best, (3, 4)) == {4: 0.0, 5: -3.0}
+    both = float(np.logaddexp(-1.0, -4.0))
+    assert row_after(words(), ()) == pytest.approx({3: both, 5: -7.0})
+    assert row_after(words(), (3, 4)) == pytest.approx({4: -1.0 - both, 5: -4.0 - both})
+    without = words(lookahead="none")
     assert row_after(without, ()) == {3: 0.0, 5: 0.0}
     assert row_after(without, (3, 4)) == {4: -1.0, 5: -4.0}
+
+
+def test_sums_of_scores_that_are_no_probabilities_do_not_rise(tmp_path: Path) -> None:
+    wrapper = FstTok(of_words(three=-0.1, four=-0.1, five=-0.1), tree(tmp_path))
+    assert row_after(wrapper, ()) == {3: 0.0, 5: -0.1}
+    assert wrapper.max_score == 0.0
+
+
+@pytest.mark.parametrize(
+    ("words", "costs"),
+    [(Bonus({3: 1.0}, default=-1.0), 0.0), (OnDemandTable(np.zeros((V, V))), 0.0), (Bonus({}), -1.0)],
+)
+def test_where_it_is_impossible_there_is_none(tmp_path: Path, words: Predictor, costs: float) -> None:
+    """Scores that rise without a bound, a predictor on demand, a cost below 0."""
+    arcs = {0: [TransducerArc(3, 0, 0.0, 1)], 1: [TransducerArc(4, 3, costs, 0), TransducerArc(5, 4, 0.0, 0)]}
+    path = Drawn(arcs, {0: 0.0}).write(str(tmp_path / "t.fst"))
+    inner = lift(words)
+    inner.best_remaining = None  # type: ignore[attr-defined]
+    first, second = (FstTok(inner, path, lookahead=lookahead) for lookahead in ("sum", "none"))  # type: ignore[arg-type]
+    for tokens in ((), (3,), (3, 4)):
+        assert row_after(first, tokens) == row_after(second, tokens)
 
 
 def test_a_narrow_beam_keeps_the_better_word_though_its_characters_score_worse(tmp_path: Path) -> None:
     """Beside it a model of characters prefers the first character of the bad word."""
     letters = Bonus({3: -1.5, 5: -0.5}, default=-0.5)
     best = {}
-    for lookahead in (True, False):
-        words = FstTok(of_words(three=-1.0, four=-4.0, five=-7.0), tree(tmp_path), lookahead=lookahead)
+    for lookahead in ("sum", "best", "none"):
+        words = FstTok(of_words(three=-1.0, four=-4.0, five=-7.0), tree(tmp_path), lookahead=lookahead)  # type: ignore[arg-type]
         result, _ = search(BeamDecoder(size=1), tiny(3, None, V, words=words, letters=letters))
         best[lookahead] = result.hypotheses[0].tokens
-    assert best == {True: (3, 4, 4), False: (5, 5, 5)}
+    assert best == {"sum": (3, 4, 4), "best": (3, 4, 4), "none": (5, 5, 5)}
 
 
 def test_few_states_are_chosen_with_lookahead(tmp_path: Path) -> None:
@@ -263,12 +283,12 @@ def test_few_states_are_chosen_with_lookahead(tmp_path: Path) -> None:
                   {2: 0.0})  # fmt: skip
     path = drawn.write(str(tmp_path / "t.fst"))
     kept = {}
-    for lookahead in (True, False):
+    for lookahead in ("sum", "none"):
         words = of_words(three=-1.0, four=-4.0, five=-7.0)
-        wrapper = FstTok(words, path, max_states=1, lookahead=lookahead)
+        wrapper = FstTok(words, path, max_states=1, lookahead=lookahead)  # type: ignore[arg-type]
         (state,) = wrapper.consume_batch(wrapper.initialize_batch([SOURCE]), [3])
         kept[lookahead] = [pair.state for pair in state.pairs]
-    assert kept == {True: [2], False: [1]}
+    assert kept == {"sum": [2], "none": [1]}
 
 
 INSIDE = "prefixes that could only end, mostly at the length limit, but stood inside a word: 2"
@@ -295,4 +315,4 @@ class TestFstTokLookingAheadInArrays(TestFstTokLookingAhead):
 
 
 class TestFstTokWithoutLookahead(TestFstTokLookingAhead):
-    options: ClassVar[dict[str, Any]] = {"lookahead": False}
+    options: ClassVar[dict[str, Any]] = {"lookahead": "none"}

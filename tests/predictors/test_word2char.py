@@ -82,7 +82,7 @@ def test_it_is_a_functional_transducer_with_unlisted_words_unknown(path: str, tm
     }
     transducer = Drawn(arcs, {0: 0.0}).write(str(tmp_path / "t.fst"))
     for characters in ((3, 5), (3, 4, 5, 4, 4, 5), (4, 4, 5, 3, 5, 3, 5), ()):
-        through = score(FstTok(lift(Table(table())), transducer, lookahead=False), characters)
+        through = score(FstTok(lift(Table(table())), transducer, lookahead="none"), characters)
         assert score(Word2Char(lift(Table(table())), path), characters) == pytest.approx(through)
 
 
