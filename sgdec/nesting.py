@@ -136,56 +136,12 @@ class DecoderSpec:
             return name_of(self.plugin)
         return (self.plugin if isinstance(self.plugin, type) else type(self.plugin)).__name__
 
-    def checked(self, host: Host, where: str, depth: int = 1) -> DecoderSpec:
-        """A spec whose plugin is found and whose options are checked, those of decoders inside it too.
-
-        ``depth``: the number of decoders around it. Raises UsageError, which begins with ``where``, for unknown
-        names, wrong values, and a depth above `DEEPEST`.
-        """
-        if self._ready is not None:
-            return self
-        if depth > DEEPEST:
-            raise UsageError(f"{where}: more than {DEEPEST} decoders are inside each other.")
-        spec = DecoderSpec(self.plugin, self.options)
-        if isinstance(self.plugin, str):
-            try:
-                cls = host.load("decoder", self.plugin)
-            except UsageError as error:
-                raise UsageError(f"{where}: {error}") from None
-        else:
-            cls = self.plugin if isinstance(self.plugin, type) else type(self.plugin)
-        known = {option.name for option in describe(cls)}
-        own = {key for key in self.options if key not in known and key in InnerOptions.__dataclass_fields__}
-        ours = configure_inside(InnerOptions, {key: self.options[key] for key in own}, self.name, where)
-        given = {key: value for key, value in self.options.items() if key not in own}
-        more = [option.name for option in describe(InnerOptions) if option.name not in known]
-        part = Part(self.name, cls, configure_inside(cls, given, self.name, where, more), spec._decoder)
-        if part.made is None:
-            part = with_inner_checked(part, host, lambda option: f"{where}: {self.name}: {option}", depth)
-        spec._ready = _Ready(part, InnerOptions(**ours))
-        return spec
-
-    def built(self, context: Context) -> DecoderSpec:
-        """A spec with a new decoder, if this one is checked. Raises what constructors of decoders raise."""
-        assert self._ready is not None
-        ready, seed = self._ready, self._ready.own.seed
-        inside = context if seed is None else replace(context, seed=seed)
-        spec = DecoderSpec(self.plugin, self.options)
-        spec._ready = ready
-        spec._decoder = construct(with_inner_built(ready.part, inside), inside)
-        return spec
-
-    @property
-    def configured(self) -> Mapping[str, Any]:
-        """The options after conversion for the constructor, if this spec is checked."""
-        return {} if self._ready is None else self._ready.part.options
-
     @property
     def decoder(self) -> Decoder:
         """The inner decoder. Outside a run it is constructed when it is first needed, with the installed plugins."""
         if self._decoder is None or self._ready is None:
-            built = self.checked(Host(), self.name).built(Context())
-            self._ready, self._decoder = built._ready, built._decoder
+            made = built(checked(self, Host(), self.name), Context())
+            self._ready, self._decoder = made._ready, made._decoder
         assert self._decoder is not None
         return self._decoder
 
@@ -237,16 +193,67 @@ class DecoderSpec:
         return core_schema.no_info_plain_validator_function(cls.of)
 
 
+def checked(spec: DecoderSpec, host: Host, where: str, depth: int = 1) -> DecoderSpec:
+    """A spec whose plugin is found and whose options are checked, those of decoders inside it too.
+
+    ``depth``: the number of decoders around it. Raises UsageError, which begins with ``where``, for unknown names,
+    wrong values, and a depth above `DEEPEST`.
+    """
+    if spec._ready is not None:
+        return spec
+    if depth > DEEPEST:
+        raise UsageError(f"{where}: more than {DEEPEST} decoders are inside each other.")
+    cls = _class_of(spec, host, where)
+    known = {option.name for option in describe(cls)}
+    more = [option.name for option in describe(InnerOptions) if option.name not in known]
+    own = {key: value for key, value in spec.options.items() if key in more}
+    given = {key: value for key, value in spec.options.items() if key not in more}
+    ours = configure_inside(InnerOptions, own, spec.name, where)
+    if isinstance(spec.plugin, Decoder):
+        part = Part(spec.name, cls, {}, spec.plugin)
+    else:
+        part = Part(spec.name, cls, configure_inside(cls, given, spec.name, where, more))
+        part = with_inner_checked(part, host, lambda option: f"{where}: {spec.name}: {option}", depth)
+    found = DecoderSpec(spec.plugin, spec.options)
+    found._ready = _Ready(part, InnerOptions(**ours))
+    return found
+
+
+def built(spec: DecoderSpec, context: Context) -> DecoderSpec:
+    """A checked spec with a new decoder. Raises what constructors of decoders raise."""
+    assert spec._ready is not None
+    seed = spec._ready.own.seed
+    inside = context if seed is None else replace(context, seed=seed)
+    found = DecoderSpec(spec.plugin, spec.options)
+    found._ready = spec._ready
+    found._decoder = construct(with_inner_built(spec._ready.part, inside), inside)
+    return found
+
+
+def configured(spec: DecoderSpec) -> Mapping[str, Any]:
+    """The options of a checked spec, after conversion for the constructor."""
+    return {} if spec._ready is None else spec._ready.part.options
+
+
+def _class_of(spec: DecoderSpec, host: Host, where: str) -> type[Any]:
+    if not isinstance(spec.plugin, str):
+        return spec.plugin if isinstance(spec.plugin, type) else type(spec.plugin)
+    try:
+        return host.load("decoder", spec.plugin)
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from None
+
+
 def with_inner_checked(part: Part, host: Host, where: Callable[[str], str], depth: int = 0) -> Part:
     """A part with checked specs as options in place of specs; those that are defaults of its class become options.
 
     ``where``: the beginning of errors about an option. ``depth``: the number of decoders around the part. Raises the
-    errors of `DecoderSpec.checked`.
+    errors of `checked`.
     """
     cls: type = part.cls
     defaults = {key: default for key, default, _ in parameters(cls) if isinstance(default, DecoderSpec)}
     options = {
-        key: value.checked(host, where(key), depth + 1) if isinstance(value, DecoderSpec) else value
+        key: checked(value, host, where(key), depth + 1) if isinstance(value, DecoderSpec) else value
         for key, value in {**defaults, **part.options}.items()
     }
     return replace(part, options=options)
@@ -255,7 +262,7 @@ def with_inner_checked(part: Part, host: Host, where: Callable[[str], str], dept
 def with_inner_built(part: Part, context: Context) -> Part:
     """A part with new decoders in its checked specs."""
     options = {
-        key: value.built(context) if isinstance(value, DecoderSpec) else value for key, value in part.options.items()
+        key: built(value, context) if isinstance(value, DecoderSpec) else value for key, value in part.options.items()
     }
     return replace(part, options=options)
 
@@ -264,7 +271,7 @@ def is_timed(value: Any) -> bool:
     """Whether a value is a spec of a decoder that ends after some time, so that its results depend on the machine."""
     if not isinstance(value, DecoderSpec):
         return False
-    options = {**{o.name: o.default for o in describe(type(value.decoder))}, **value.configured}
+    options = {**{o.name: o.default for o in describe(type(value.decoder))}, **configured(value)}
     return any(is_timed(each) or (key.endswith("seconds") and each) for key, each in options.items())
 
 

@@ -19,7 +19,7 @@ from sgdec.cli.main import main
 from sgdec.decoder import Decoder
 from sgdec.errors import UsageError
 from sgdec.found import Found
-from sgdec.nesting import DEEPEST, DecoderSpec
+from sgdec.nesting import DEEPEST, DecoderSpec, built, checked, configured
 from sgdec.plugins.host import Host
 from sgdec.plugins.options import describe
 from sgdec.protocol import Scores, State
@@ -100,10 +100,10 @@ def test_options_of_every_decoder_survive_the_text(name: str) -> None:
         for value in [*VALUES, *option.type.split(" | "), [1, 2], ["a", "b"]]:
             spec = DecoderSpec(name, {**REQUIRED.get(name, {}), option.name: value, "nbest": 3, "seed": -1})
             try:
-                typed = spec.checked(HOST, "here").configured[option.name]
+                typed = configured(checked(spec, HOST, "here"))[option.name]
             except UsageError:
                 continue
-            texts = DecoderSpec.parse(str(spec)).checked(HOST, "here").configured[option.name]
+            texts = configured(checked(DecoderSpec.parse(str(spec)), HOST, "here"))[option.name]
             if option.type == "int | text":  # a command line cannot say which
                 typed = str(typed)
             assert typed == texts and type(typed) is type(texts), (option.name, value)
@@ -159,7 +159,7 @@ def test_an_object_has_no_options_and_nesting_has_an_end() -> None:
 @pytest.mark.parametrize("name", DECODERS)
 def test_every_decoder_finds_inside_what_it_finds_alone(name: str) -> None:
     for tiny in (tiny_spaces()[k] for k in (0, 1, 5)):
-        decoder = DecoderSpec(name, REQUIRED.get(name)).checked(HOST, name).built(sgdec.Context())
+        decoder = built(checked(DecoderSpec(name, REQUIRED.get(name)), HOST, name), sgdec.Context())
         alone, around = tiny.open(nbest=2), tiny.open(nbest=2)
         alone.ranking = decoder.decoder.ranking
         expected, found = decoder.decoder.decode(alone), decoder.decode(around)

@@ -62,7 +62,7 @@ def test_all_commands_are_proposed_with_their_line() -> None:
         ("decode --predictors fst --fst.use_weights ", "true false"),
         ("decode --predictors fst --fst.use_weights=f", "--fst.use_weights=false"),
         ("decode --beam.stop p", "proven"),
-        ("decode --decoder sample --sample.chain=top_k=5+mi", "--sample.chain=top_k=5+min_p= --sample.chain=top_k=5+mirostat="),
+        ("decode --decoder sample --sample.chain=top_k=5+mir", "--sample.chain=top_k=5+mirostat="),
         ("decode --predictors wc --wc.weight ", ""),
         ("decode --predictors wc ", "<file>"),
         ("decode --config ", "<file>"),
