@@ -85,7 +85,7 @@ class DecoderSpec:
         """``plugin``: ``NAME`` or ``NAME@DISTRIBUTION``, a class, or an object, which has no options.
 
         ``options``: values as in a TOML file, or texts. Hyphens in names count as underscores; None = not given.
-        Raises ValueError for a plugin that is none of these, and for options of an object.
+        Raises ValueError for any other plugin, and for options of an object.
         """
         fits = AT_DISTRIBUTION.fullmatch(plugin) if isinstance(plugin, str) else _is_decoder(plugin)
         if not fits:

@@ -114,10 +114,10 @@ def test_options_of_every_decoder_survive_the_text(name: str) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("sampel", "--best-of-two.second: no decoder named 'sampel'. Did you mean 'sample'?"),
+        ("samplee", "--best-of-two.second: no decoder named 'samplee'. Did you mean 'sample'?"),
         ("wc", "--best-of-two.second: no decoder named 'wc' ('wc' is a predictor)."),
         ("sample@nobody", "--best-of-two.second: no decoder 'sample' of a distribution 'nobody'."),
-        ("sample:sampels=2", "--best-of-two.second: sample has no option 'sampels'. Did you mean 'samples'?"),
+        ("sample:sampls=2", "--best-of-two.second: sample has no option 'sampls'. Did you mean 'samples'?"),
         ("sample:sed=2", "--best-of-two.second: sample has no option 'sed'. Did you mean 'seed'?"),
         ("sample:samples=0", "--best-of-two.second: sample: samples: '0' should be at least 1 (int >= 1: "),
         ("sample:nbest=0", "--best-of-two.second: sample: nbest: '0' should be at least 1 (int >= 1: "),
@@ -344,9 +344,9 @@ def test_the_command_line_and_a_config_file_say_the_same(
     ):
         config.write_text(f"nbest = 9\n{text}\n")
         assert decode(tmp_path, capsys, "--config", str(config))[:2] == typed[:2]
-    config.write_text("[best-of-two.second.sample]\nsampels = 5\n")
+    config.write_text("[best-of-two.second.sample]\nsampls = 5\n")
     status, _, said = decode(tmp_path, capsys, "--config", str(config))
-    assert status == 2 and f"--config {config}: --best-of-two.second: sample has no option 'sampels'." in said
+    assert status == 2 and f"--config {config}: --best-of-two.second: sample has no option 'sampls'." in said
     config.write_text('[best-of-two.second.sample]\nplugin-file = "evil.py"\n')
     assert "would execute code" in decode(tmp_path, capsys, "--config", str(config))[2]
 

@@ -180,8 +180,7 @@ def configure(cls: type[Any], given: Mapping[str, Any], *, name: str | None) -> 
 
 
 def check(cls: type[Any], given: Mapping[str, Any], *, name: str | None) -> dict[str, Any]:
-    """What `configure` returns, with the same errors for unknown options and invalid values; options may be missing.
-    """
+    """Convert options as `configure` does, with the same errors, but options may be missing."""
     options = _known(cls, given, name)
     return {key: _convert(value, cls, flag(key, name), options[key]) for key, value in given.items()}
 
@@ -189,9 +188,9 @@ def check(cls: type[Any], given: Mapping[str, Any], *, name: str | None) -> dict
 def configure_inside(
     cls: type[Any], given: Mapping[str, Any], name: str, where: str, more: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """What `configure` returns, for a plugin called ``name`` that is the value of an option.
+    """Convert the options of a plugin called ``name`` that is the value of an option, as `configure` does.
 
-    Its errors begin with ``where``. ``more``: names of options that it has besides, for suggestions.
+    Errors begin with ``where``. ``more``: names of options that it has besides, for suggestions.
     """
     options = {option.name: option for option in describe(cls)}
     for key in given:

@@ -27,7 +27,7 @@ class Part:
 def construct(part: Part, context: Context, **extra: Any) -> Any:
     """The object of a part. ``extra``: arguments that are not options.
 
-    Errors of the constructor that are no message to users become a `PredictorFault`, which names the part.
+    Unexpected errors of the constructor become a `PredictorFault`, which names the part.
     """
     if part.made is not None:
         return part.made
