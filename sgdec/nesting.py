@@ -26,6 +26,7 @@ two:words="a,b",other="beam:size=2,alpha=1"
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from json import JSONDecodeError, JSONDecoder, dumps
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -66,6 +67,8 @@ class _Ready:
 
     part: Part
     own: InnerOptions
+    where: str
+    """The beginning of errors about it."""
 
 
 class DecoderSpec:
@@ -215,18 +218,21 @@ def checked(spec: DecoderSpec, host: Host, where: str, depth: int = 1) -> Decode
         part = Part(spec.name, cls, configure_inside(cls, given, spec.name, where, more))
         part = with_inner_checked(part, host, lambda option: f"{where}: {spec.name}: {option}", depth)
     found = DecoderSpec(spec.plugin, spec.options)
-    found._ready = _Ready(part, InnerOptions(**ours))
+    found._ready = _Ready(part, InnerOptions(**ours), where)
     return found
 
 
 def built(spec: DecoderSpec, context: Context) -> DecoderSpec:
-    """A checked spec with a new decoder. Raises what constructors of decoders raise."""
-    assert spec._ready is not None
-    seed = spec._ready.own.seed
-    inside = context if seed is None else replace(context, seed=seed)
+    """A checked spec with a new decoder. Raises the errors of constructors; a UsageError says where."""
+    ready = spec._ready
+    assert ready is not None
+    inside = context if ready.own.seed is None else replace(context, seed=ready.own.seed)
     found = DecoderSpec(spec.plugin, spec.options)
-    found._ready = spec._ready
-    found._decoder = construct(with_inner_built(spec._ready.part, inside), inside)
+    found._ready, part = ready, with_inner_built(ready.part, inside)
+    try:
+        found._decoder = construct(part, inside)
+    except UsageError as error:
+        raise UsageError(f"{ready.where}: {error}") from None
     return found
 
 
@@ -305,7 +311,8 @@ def _text(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, Mapping):
-        return str(DecoderSpec.of(value))
+        with suppress(ValueError):  # else no option takes it
+            return str(DecoderSpec.of(value))
     if isinstance(value, (list, tuple)):
         return ",".join(map(_text, value))
     return str(value)

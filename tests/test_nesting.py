@@ -24,8 +24,9 @@ from sgdec.plugins.host import Host
 from sgdec.plugins.options import describe
 from sgdec.protocol import Scores, State
 from sgdec.ranking import Ranking
+from sgdec.search.tracing.meter import Meter
 from sgdec.signature import digest
-from sgdec.testing import BatchTable, Table, tiny_spaces
+from sgdec.testing import BatchTable, Lattice, Table, tiny_spaces
 from tests.helpers.breadth import examples
 from tests.helpers.places import ROOT
 
@@ -81,6 +82,10 @@ def test_any_text_is_a_spec_or_refused(text: str) -> None:
         assert str(error)
     else:
         assert DecoderSpec.parse(str(spec)) == spec
+
+
+def test_a_quoted_value_can_have_what_a_toml_file_has() -> None:
+    assert DecoderSpec.parse('a: x = "\t,\n" , y=z').options == {"x": "\t,\n", "y": "z"}
 
 
 VALUES: list[Any] = [
@@ -248,6 +253,33 @@ def test_a_trace_has_the_expansions_of_both() -> None:
         assert traced.trace is not None and greedy.trace is not None
         assert traced.trace.counted == traced.expansions > greedy.expansions
         assert len(traced.trace.expansions) > len(greedy.trace.expansions)
+        assert traced.trace.stopped is not None
+        assert not {"unsaid", "unread"} & {str(fate) for each in traced.trace.expansions for fate in each.fates}
+
+
+def test_its_expansions_are_shown_and_its_texts_are_distinct_like_those_of_the_run() -> None:
+    space, shown = tiny_spaces()[0].open(nbest=6), Meter(lambda meter: None)
+    beam = DecoderSpec("beam", {"size": 6, "stop": "full"})
+    space._meter = shown
+    lengths = [len(each.tokens) for each in beam.decode(space).hypotheses]
+    assert shown.expansions == space.expansions > 0
+    space.text_of = lambda tokens: "a" * len(tokens)
+    distinct = [len(each.tokens) for each in beam.decode(space).hypotheses]
+    assert len(set(lengths)) < len(lengths) and len(set(distinct)) == len(distinct) > 1
+
+
+def test_the_framework_knows_of_inner_searches_what_it_knows_of_others() -> None:
+    (found,) = load(**{"best-of-two": {"first": "dfs"}}).decode([[3]])
+    assert found.bounds == "sum"
+    (found,) = load(**{"best-of-two": {"first": "greedy"}}).decode([[3]])
+    assert found.bounds is None
+    nowhere = Lattice({0: {3: (0.0, 1), 4: (0.0, 1)}})
+    (inside,), (alone,) = (
+        run.decode([[3]])
+        for run in (load(nowhere), sgdec.load({"table": nowhere}, "greedy", vocab_size=7, max_length=4))
+    )
+    assert str(inside.error) == str(alone.error)
+    assert "After the longest prefix, 3: table allows nothing." in str(alone.error)
 
 
 def test_signatures_name_the_inner_options_and_their_files(tmp_path: Path) -> None:
@@ -273,6 +305,8 @@ from sgdec import Decoder, Result
 class Reads(Decoder):
     def __init__(self, path: str, context: sgdec.Context):
         self.seed = context.seed
+        if path == "wrong":
+            raise sgdec.UsageError("path: it is wrong.")
 
     def decode(self, space):
         assert self.seed == space.seed, (self.seed, space.seed)
@@ -304,6 +338,8 @@ def test_inner_decoders_get_the_context_with_their_seed(tmp_path: Path) -> None:
         assert all(found.error is None for found in run.decode(SOURCES))
     with pytest.raises(UsageError, match=r"^--best-of-two.second: reads needs path=VALUE \(text\)\.$"):
         load(plugin_file=[PLUGIN, plugin], **{"best-of-two": {"second": "reads"}})
+    with pytest.raises(UsageError, match=r"^--best-of-two.second: best-of-two: first: path: it is wrong\.$"):
+        load(plugin_file=[PLUGIN, plugin], **{"best-of-two": {"second": "best-of-two:first=reads:path=wrong"}})
     with pytest.raises(UsageError, match="more than"):
         load(plugin_file=[PLUGIN, plugin], **{"best-of-two": {"second": "endless"}})
     (found,) = load(plugin_file=[PLUGIN, plugin], **{"best-of-two": {"second": "wrong"}}).decode([[3]])
