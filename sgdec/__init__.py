@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sgdec.io.lattice import read_lattice
     from sgdec.library import load
     from sgdec.lifting import lift
+    from sgdec.nesting import DecoderSpec
     from sgdec.plugins.hookspecs import hookimpl
     from sgdec.protocol import API, BatchPredictor, Hypothesis, Predictor, Result, Scores, Source
     from sgdec.search.constellation import Constellation
@@ -39,6 +40,7 @@ __all__ = [
     "Constellation",
     "Context",
     "Decoder",
+    "DecoderSpec",
     "Hypothesis",
     "Node",
     "Predictor",
@@ -65,6 +67,7 @@ _HOMES = {
     "sgdec.decoder": ("BatchDecoder", "Decoder"),
     "sgdec.protocol": ("API", "BatchPredictor", "Hypothesis", "Predictor", "Result", "Scores", "Source"),
     "sgdec.lifting": ("lift",),
+    "sgdec.nesting": ("DecoderSpec",),
     "sgdec.search.constellation": ("Constellation",),
     "sgdec.search.node": ("Node",),
     "sgdec.search.space": ("SearchSpace",),

@@ -103,8 +103,8 @@ class TopK(Link):
 class TopP(Link):
     """The nucleus (Holtzman et al. 2020, section 3.1): the fewest best tokens whose probabilities reach ``p``.
 
-    "Reach" is >=, so with p = 0.5 two tokens of 0.5 leave one. Of equal tokens at the border the lower ones are kept;
-    transformers keeps as many, but not always these. p = 1 keeps all.
+    "Reach" is >=, so with p = 0.5 two tokens of 0.5 leave one. Among equal tokens at the border the lower ones are
+    kept; transformers keeps as many, but not always these. p = 1 keeps all.
     """
 
     name: ClassVar[str] = "top_p"

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sgdec.io import patterns
+from sgdec.nesting import DecoderSpec, configured
 from sgdec.plugins.host import name_of, normal, spelled_alike
 
 if TYPE_CHECKING:
@@ -57,8 +58,8 @@ def part(name: str, plugin: Any, given: Mapping[str, Any], checked: Mapping[str,
     ``plugin``: ``NAME`` or ``NAME@DISTRIBUTION``, or a class or object. ``checked``: these options after conversion
     for the constructor, so that text differs from numbers.
     """
-    found = {key: "" if key == CACHE else hashes(checked.get(key)) for key in given}
-    listed = ",".join(f"{key}={value}{found[key]}" for key, value in given.items() if key != "weight")
+    said = {key: _value(key, value, checked.get(key)) for key, value in given.items() if key != "weight"}
+    listed = ",".join(f"{key}={value}" for key, value in said.items())
     if not isinstance(plugin, str):
         cls = plugin if isinstance(plugin, type) else type(plugin)
         listed = listed if cls is plugin else "..."  # the constructor arguments of an object are unknown
@@ -67,6 +68,13 @@ def part(name: str, plugin: Any, given: Mapping[str, Any], checked: Mapping[str,
         plugin = spelled_alike(plugin)
     called = plugin if name == name_of(plugin) else f"{name}={plugin}"
     return f"{called}({listed})" if listed else called
+
+
+def _value(option: str, given: Any, checked: Any) -> str:
+    """The value of an option with the hashes of files; a decoder inside another as a part of its own."""
+    if isinstance(checked, DecoderSpec):
+        return part(checked.name, checked.plugin, checked.options, configured(checked))
+    return f"{given}{'' if option == CACHE else hashes(checked)}"
 
 
 def exact(number: float) -> str:

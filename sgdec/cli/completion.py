@@ -70,6 +70,54 @@ class PredictorList(PluginName):
         return [CompletionItem(before + item.value, help=item.help) for item in items]
 
 
+class InnerDecoder(PluginName):
+    """``NAME:OPTION=VALUE,OPTION=VALUE`` (`sgdec.nesting`): completes the name, the last option, or its value.
+
+    Behind a double quote it proposes nothing.
+    """
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host, "decoder")
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        plugin, colon, given = incomplete.partition(":")
+        if not colon:
+            return super().shell_complete(ctx, param, incomplete)
+        from sgdec.nesting import InnerOptions  # imports the search, as decoders do
+
+        last = given.rpartition(",")[2]
+        name, equals, value = last.partition("=")
+        try:
+            options = [*describe(self.host.load("decoder", plugin)), *describe(InnerOptions)]
+        except SgdecError:
+            return []
+        if '"' in given:
+            return []
+        if not equals:
+            before = incomplete.removesuffix(last)
+            named = (option for option in options if option.name.startswith(last))
+            return [CompletionItem(f"{before}{option.name}=", help=option.description) for option in named]
+        before = incomplete.removesuffix(value)
+        items = (
+            item
+            for option in options
+            if option.name == name.replace("-", "_")
+            for item in _kind(option, self.host).shell_complete(ctx, param, value)
+        )
+        return [CompletionItem(before + item.value, help=item.help) for item in items if item.type == "plain"]
+
+
+class Links(click.types.StringParamType):
+    """``NAME=VALUE+NAME=VALUE`` (`sgdec.chain`): completes the name of the last link."""
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from sgdec.chain import LINKS  # imports numpy
+
+        last = incomplete.rpartition("+")[2]
+        before = incomplete.removesuffix(last)
+        return [CompletionItem(f"{before}{name}=") for name in LINKS if name.startswith(last)]
+
+
 class CompletedCommand(click.Command):
     """A command during completion; ``words`` follow its name on the line."""
 
@@ -116,9 +164,9 @@ class CompletedCommand(click.Command):
             if prefix.startswith(word) or word.startswith(prefix):
                 with contextlib.suppress(SgdecError):
                     options = describe(self._host.load(part.kind, part.plugin))
-                    yield from (_click_option(prefix, option) for option in options)
+                    yield from (_click_option(prefix, option, self._host) for option in options)
                 if part.outermost:
-                    yield from (_click_option(prefix, option) for option in describe(EntryOptions))
+                    yield from (_click_option(prefix, option, self._host) for option in describe(EntryOptions))
 
     def _parts(self) -> Iterator[WordPart]:
         for parameter in self.params:
@@ -140,14 +188,21 @@ def _parts_of_list(text: str) -> Iterator[WordPart]:
             yield WordPart(part.name, "predictor", part.plugin, outermost=part.name == entry.name)
 
 
-def _click_option(prefix: str, option: Option) -> click.Option:
-    """The option with its name and its help, and with its values if it is a choice."""
+def _click_option(prefix: str, option: Option, host: Host) -> click.Option:
+    """The option with its name and its help."""
+    return click.Option([prefix + option.name, "plugin_option"], type=_kind(option, host), help=option.description)
+
+
+def _kind(option: Option, host: Host) -> click.ParamType[Any]:
+    """The type that completes the values of an option."""
     values = option.type.split(" | ")
+    if "decoder" in values:
+        return InnerDecoder(host)
+    if "chain" in values:
+        return Links()
     if len(values) > 1 and not {"int", "float", "text"} & set(values):
-        kind: click.ParamType[Any] = click.Choice(values)
-    else:
-        kind = click.Path() if "text" in values else click.STRING
-    return click.Option([prefix + option.name, "plugin_option"], type=kind, help=option.description)
+        return click.Choice(values)
+    return click.Path() if "text" in values else click.STRING
 
 
 def _host(plugin_files: Sequence[str]) -> Host:

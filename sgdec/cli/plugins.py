@@ -20,6 +20,11 @@ from sgdec.suggest import suggest
 
 log = logging.getLogger(__name__)
 
+INNER = (
+    "A decoder is NAME or NAME:OPTION=VALUE,OPTION=VALUE, such as beam:size=8; a value with a comma stands in "
+    "double quotes. Besides its own options it has nbest, the hypotheses that it lists, and seed."
+)
+
 
 @click.command("plugins", cls=Command)
 @click.argument("name", required=False)
@@ -103,7 +108,8 @@ def description(host: Host, entry: Entry) -> str:
     from sgdec.plugins.options import describe
 
     cls = host.load(entry.kind, host.call(entry))
-    rows = [(f"--{entry.name}.{o.name} {o.type}", _help(o.description, o.default)) for o in describe(cls)]
+    options = describe(cls)
+    rows = [(f"--{entry.name}.{o.name} {o.type}", _help(o.description, o.default)) for o in options]
     if entry.kind == "predictor":
         of_entries = describe(EntryOptions)
         rows += [(f"--{entry.name}.{o.name} {o.type}", _help(o.description, o.default)) for o in of_entries]
@@ -111,6 +117,9 @@ def description(host: Host, entry: Entry) -> str:
     if rows:
         with table.section("Options"):
             table.write_dl(rows, col_max=40)
+        if any("decoder" in o.type.split(" | ") for o in options):
+            table.write("\n")
+            table.write_text(INNER)
     if presets := getattr(cls, "presets", {}):
         with table.section("Presets"):
             table.write_dl([(name, _preset(entry.name, options)) for name, options in presets.items()], col_max=40)

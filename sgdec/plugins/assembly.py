@@ -20,20 +20,22 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from itertools import chain
 from typing import Any
 
 from sgdec.context import Context, Vocabularies, Vocabulary
 from sgdec.decoder import Decoder
 from sgdec.device import require_device
-from sgdec.errors import SgdecError, UsageError
+from sgdec.errors import UsageError
 from sgdec.io.limits import VOCABULARY, real_number
 from sgdec.lifting import lift
+from sgdec.nesting import is_timed, with_inner_built, with_inner_checked
 from sgdec.plugins.host import Host, name_of, no_exit
-from sgdec.plugins.options import check, configure, describe, refuse_unused
+from sgdec.plugins.options import check, configure, describe, flag, refuse_unused
+from sgdec.plugins.parts import Part, construct
 from sgdec.plugins.predictor_list import EntryOptions, ListEntry, entries_of
 from sgdec.plugins.surface import require_sound
 from sgdec.protocol import BatchPredictor, Predictor
-from sgdec.search.blame import PredictorFault, packages_of, said
 from sgdec.search.checking.constellation import CheckedConstellation
 from sgdec.search.combination.renormalizing import Renormalized
 from sgdec.search.constellation import Constellation
@@ -119,18 +121,8 @@ class Run:
         name = self.config.decoder_name
         options = {**{o.name: o.default for o in describe(type(self.decoder))}, **self.options[name]}
         limits = (f"--{name}.{o} {value:g}" for o, value in options.items() if o.endswith("seconds") and value)
-        return next(limits, None)
-
-
-@dataclass(frozen=True)
-class _Part:
-    """One plugin of the list: its name, class and checked options."""
-
-    name: str
-    cls: type[Any]
-    options: Mapping[str, Any]
-    made: Any = None
-    """The object itself, if the caller gave one in place of a name or class."""
+        inner = (f"--{name}.{o} {value}" for o, value in options.items() if is_timed(value))
+        return next(chain(limits, inner), None)
 
 
 def assemble(config: RunConfig, host: Host) -> Run:
@@ -156,7 +148,9 @@ def assemble(config: RunConfig, host: Host) -> Run:
         host=host,
     )
     decoding = _part(decoder_name, config.decoder, decoder_class, given)
-    decoder = _construct(decoding, context)
+    if decoding.made is None:
+        decoding = with_inner_built(with_inner_checked(decoding, host, partial(flag, name=decoder_name)), context)
+    decoder = construct(decoding, context)
     predictors = [_wrap(chain, context) for chain in chains]
     members = [
         Member(entry.name, Renormalized(predictor) if renormalizes else predictor, weight)
@@ -187,7 +181,8 @@ def check_file(
             if name in [entry.name for entry in entries]:
                 _weight(own.pop("weight", 1.0), name)
                 _renormalizes(own, parts[name], name)
-            check(parts[name], own, name=name)
+            checked = Part(name, parts[name], check(parts[name], own, name=name))
+            with_inner_checked(checked, host, partial(flag, name=name))
     except UsageError as error:
         raise UsageError(f"{file}: {error}") from None
 
@@ -215,14 +210,14 @@ def _class(kind: str, given: Any, host: Host) -> type[Any]:
     return cls
 
 
-def _part(name: str, plugin: Any, cls: type[Any], given: Mapping[str, Mapping[str, Any]]) -> _Part:
+def _part(name: str, plugin: Any, cls: type[Any], given: Mapping[str, Mapping[str, Any]]) -> Part:
     """A part with checked options. An object must have no options, because it was created with its own."""
     if isinstance(plugin, (str, type)):
-        return _Part(name, cls, configure(cls, given[name], name=name))
+        return Part(name, cls, configure(cls, given[name], name=name))
     if given[name]:
         option = next(iter(given[name]))
         raise UsageError(f"no option --{name}.{option}: {name!r} is an object, and its options are already set.")
-    return _Part(name, cls, {}, plugin)
+    return Part(name, cls, {}, plugin)
 
 
 def _weight(value: Any, name: str) -> float:
@@ -243,7 +238,7 @@ def _renormalizes(given: dict[str, Any], cls: type[Any], name: str) -> bool:
     return bool(options["renormalize"])
 
 
-def _chain(entry: ListEntry, classes: Mapping[str, type[Any]], given: Mapping[str, Any]) -> list[_Part]:
+def _chain(entry: ListEntry, classes: Mapping[str, type[Any]], given: Mapping[str, Any]) -> list[Part]:
     """The parts of an entry with checked options, outermost wrapper first."""
     chain = []
     for place, (name, plugin) in enumerate(entry.parts):
@@ -263,32 +258,18 @@ def _chain(entry: ListEntry, classes: Mapping[str, type[Any]], given: Mapping[st
     return chain
 
 
-def _construct(part: _Part, context: Context, **extra: Any) -> Any:
-    if part.made is not None:
-        return part.made
-    if "context" in inspect.signature(part.cls.__init__).parameters:
-        extra["context"] = context
-    try:
-        with no_exit(part.name):
-            return part.cls(**part.options, **extra)
-    except (SgdecError, OSError, ImportError):
-        raise  # these messages are clear to users as they are
-    except Exception as error:
-        raise PredictorFault(f"{part.name!r}: {said(error, *packages_of(part.cls))}") from error
-
-
-def _wrap(chain: list[_Part], context: Context) -> BatchPredictor:
+def _wrap(chain: list[Part], context: Context) -> BatchPredictor:
     """Construct the innermost predictor and each wrapper around it, all in the batch form."""
     part, *inside = chain
     if not inside:
-        return lift(_construct(part, context))
+        return lift(construct(part, context))
     narrowed = getattr(part.cls, "inner_context", None)
     with no_exit(part.name):
         inner_context = context if narrowed is None else narrowed(context, **part.options)
-    return lift(_construct(part, context, inner=_wrap(inside, inner_context)))
+    return lift(construct(part, context, inner=_wrap(inside, inner_context)))
 
 
-def _vocabularies(chains: list[list[_Part]], tokenizer: str | None) -> Vocabularies:
+def _vocabularies(chains: list[list[Part]], tokenizer: str | None) -> Vocabularies:
     """The vocabularies of all entries, which must agree."""
     found: dict[str, tuple[str, Vocabulary]] = {}
     brought: list[tuple[str, Vocabularies]] = []
@@ -325,7 +306,7 @@ def _forwards(vocabulary: Vocabulary) -> Vocabulary:
     return forwards
 
 
-def _brought(chain: list[_Part]) -> Vocabularies:
+def _brought(chain: list[Part]) -> Vocabularies:
     """The vocabularies of one entry. A wrapper may replace the vocabularies of its inner predictor."""
     part, *inside = chain
     if part.made is not None:

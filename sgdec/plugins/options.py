@@ -179,11 +179,27 @@ def configure(cls: type[Any], given: Mapping[str, Any], *, name: str | None) -> 
     return {key: _convert(given[key], cls, flag(key, name), options[key]) for key in given}
 
 
-def check(cls: type[Any], given: Mapping[str, Any], *, name: str | None) -> None:
-    """Raise the UsageError of `configure` for an unknown option or an invalid value; options may be missing."""
+def check(cls: type[Any], given: Mapping[str, Any], *, name: str | None) -> dict[str, Any]:
+    """Convert options as `configure` does, with the same errors, but options may be missing."""
     options = _known(cls, given, name)
-    for key, value in given.items():
-        _convert(value, cls, flag(key, name), options[key])
+    return {key: _convert(value, cls, flag(key, name), options[key]) for key, value in given.items()}
+
+
+def configure_inside(
+    cls: type[Any], given: Mapping[str, Any], name: str, where: str, more: Iterable[str] = ()
+) -> dict[str, Any]:
+    """Convert the options of a plugin called ``name`` that is the value of an option, as `configure` does.
+
+    Errors begin with ``where``. ``more``: names of options that it has besides, for suggestions.
+    """
+    options = {option.name: option for option in describe(cls)}
+    for key in given:
+        if key not in options:
+            raise UsageError(f"{where}: {name} has no option {key!r}. {suggest(key, [*options, *more])}")
+    for option in options.values():
+        if option.required and option.name not in given:
+            raise UsageError(f"{where}: {name} needs {option.name}=VALUE ({_explain(option)}).")
+    return {key: _convert(value, cls, f"{where}: {name}: {key}", options[key]) for key, value in given.items()}
 
 
 def _known(cls: type[Any], given: Iterable[str], name: str | None) -> dict[str, Option]:
@@ -377,7 +393,8 @@ def _type_text(annotation: Any) -> str:
         items = dict.fromkeys(_type_text(argument) for argument in arguments if argument is not Ellipsis)
         return f"{', '.join(items)},..."
     names = {bool: "true | false", str: "text", Any: "value"}
-    return names.get(annotation) or getattr(annotation, "__name__", str(annotation)).lower()
+    said = names.get(annotation) or getattr(annotation, "option_type", None)
+    return said or getattr(annotation, "__name__", str(annotation)).lower()
 
 
 def _constraint(constraint: object) -> str:

@@ -62,6 +62,7 @@ def test_all_commands_are_proposed_with_their_line() -> None:
         ("decode --predictors fst --fst.use_weights ", "true false"),
         ("decode --predictors fst --fst.use_weights=f", "--fst.use_weights=false"),
         ("decode --beam.stop p", "proven"),
+        ("decode --decoder sample --sample.chain=top_k=5+mir", "--sample.chain=top_k=5+mirostat="),
         ("decode --predictors wc --wc.weight ", ""),
         ("decode --predictors wc ", "<file>"),
         ("decode --config ", "<file>"),
@@ -76,6 +77,28 @@ def test_all_commands_are_proposed_with_their_line() -> None:
 )
 def test_a_word_is_completed(line: str, expected: str) -> None:
     assert " ".join(items(line)) == expected
+
+
+@pytest.mark.parametrize(
+    ("incomplete", "expected"),
+    [
+        ("sa", "sample"),
+        ("sample:samp", "sample:samples="),
+        ("sample:samples=3,s", "sample:samples=3,samples= sample:samples=3,seed="),
+        ("beam:size=2,stop=f", "beam:size=2,stop=full"),
+        ("sample:chain=top_k=5+typ", "sample:chain=top_k=5+typical="),
+        ("best-of-two:first=beam:stop=f", "best-of-two:first=beam:stop=full"),
+        ("sample:samples=", ""),
+        ("sample:nothing=", ""),
+        ("nothing:", ""),
+        ('sample:chain="', ""),
+    ],
+)
+def test_a_decoder_inside_another_is_completed(incomplete: str, expected: str) -> None:
+    plugin = ROOT / "tests" / "third_party" / "best_of_two.py"
+    line = f"decode --plugin-file {plugin} --decoder best-of-two --best-of-two.second"
+    assert " ".join(items(f"{line} {incomplete}")) == expected
+    assert list(items(f"{line}={incomplete}")) == [f"--best-of-two.second={each}" for each in expected.split()]
 
 
 @pytest.mark.parametrize("entry", Host(autoload=False).names(), ids=lambda entry: f"{entry.kind}.{entry.name}")

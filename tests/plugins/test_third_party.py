@@ -25,6 +25,7 @@ from sgdec.cli.main import main
 from sgdec.context import EOS, Context, Vocabularies
 from sgdec.errors import UsageError
 from sgdec.lifting import lift
+from sgdec.nesting import DecoderSpec
 from sgdec.plugins.host import Host
 from sgdec.protocol import Hypothesis, Predictor, Source
 from sgdec.search.constellation import Constellation
@@ -40,6 +41,7 @@ FOLDER = ROOT / "tests" / "third_party"
 V = 7
 AS_WRITTEN = {
     "ban.py": "8d38af5d41be1165",
+    "best_of_two.py": "3f7d1e22404f96a5",
     "diverse_beam.py": "09947d1923776e8f",
     "hints.py": "87c2b6c0b4e01156",
     "regex.py": "c5dff98a2a13abfd",
@@ -51,7 +53,10 @@ AS_WRITTEN = {
 @cache
 def load(kind: str, name: str) -> type[Any]:
     """A plugin's class, found by its file, which is read once: contracts make plugins hundreds of times."""
-    files = {"regex": "regex", "hints": "hints", "ban": "ban", "diverse-beam": "diverse_beam", "two-pass": "two_pass"}
+    files = {
+        "regex": "regex", "hints": "hints", "ban": "ban", "diverse-beam": "diverse_beam", "two-pass": "two_pass",
+        "best-of-two": "best_of_two",
+    }  # fmt: skip
     host = Host([str(FOLDER / f"{files.get(name, 'repetition')}.py")], autoload=False)
     return host.load(kind, name)
 
@@ -126,6 +131,13 @@ class TestDiverseBeam(DecoderContract):
 
     def make(self) -> Any:
         return load("decoder", "diverse-beam")()
+
+
+class TestBestOfTwo(DecoderContract):
+    random_spaces = 12
+
+    def make(self) -> Any:
+        return load("decoder", "best-of-two")(second=DecoderSpec.parse("beam:size=3,stop=full"))
 
 
 class TestTwoPass(DecoderContract):
