@@ -38,6 +38,14 @@ class Section(str):
     """The heading under which the help of commands lists a setting; it stands in the annotation of the setting."""
 
 
+class _Mark(str):
+    """Stands in the annotation of an option."""
+
+
+EXECUTES = _Mark("starts a program")
+"""The mark of an option that names a program to start. A config file, which may be untrusted, must not set it."""
+
+
 class Option(NamedTuple):
     """One option of a plugin, for help texts."""
 
@@ -180,9 +188,14 @@ def configure(cls: type[Any], given: Mapping[str, Any], *, name: str | None) -> 
 
 
 def check(cls: type[Any], given: Mapping[str, Any], *, name: str | None) -> None:
-    """Raise the UsageError of `configure` for an unknown option or an invalid value; options may be missing."""
+    """Raise the UsageError of `configure` for options of a config file, of which some may be missing."""
     options = _known(cls, given, name)
+    executing = {key for key, _, hint in parameters(cls) if EXECUTES in getattr(hint, "__metadata__", ())}
     for key, value in given.items():
+        if key in executing:
+            raise UsageError(
+                f"{flag(key, name)} starts a program, which a config file must not. Give it on the command line."
+            )
         _convert(value, cls, flag(key, name), options[key])
 
 
