@@ -104,8 +104,8 @@ def load_utility(
     ``utility``: a plugin's name, a class or an object. ``plugin_file``: modules with more plugins.
 
     >>> from sgdec.utility import pairwise
-    >>> pairwise(load_utility("chrf", char_order=2), ["a cat"], ["a cat", "a hat"]).tolist()
-    [[100.0, 62.5]]
+    >>> pairwise(load_utility("chrf", char_order=2), ["a cat"], ["a cat", "a hat"]).round(1).tolist()
+    [[100.0, 54.2]]
 
     Raises UsageError for an unknown name or option, SgdecError for a broken plugin.
     """

@@ -1,8 +1,8 @@
 """The protocol of utilities: how good a hypothesis is if a reference is right.
 
-A decoder for minimum Bayes risk returns the hypothesis whose expected utility is highest (Eikema and Aziz 2020, "Is MAP
-Decoding All You Need?", section 6). A utility sees texts; it knows no predictor and no search. Higher is better, and
-each utility says its scale.
+A decoder for minimum Bayes risk returns the hypothesis whose expected utility is highest (Eikema and Aziz 2020, "Is
+MAP Decoding All You Need?", section 6). A utility sees texts; it knows no predictor and no search. Higher is better,
+and each utility says its scale.
 
 `Utility` has one method. `Aggregates` is an ability. A class is checked against this page when it is loaded. Decoders
 call `pairwise` and `aggregated` of this module, which check what a utility answers:
@@ -41,8 +41,8 @@ class Utility(ABC):
     """Whether the utility of a for b is that of b for a. `pairwise` then computes half of a square in several calls,
     which pays if single pairs are expensive; a cheap utility need not declare it."""
     needs_references: bool = True
-    """Whether it needs references. One that judges a hypothesis by its source (quality estimation) sets False; decoders
-    then give no references and take its answer for the expected utility."""
+    """Whether it needs references. One that judges a hypothesis by its source (quality estimation) sets False;
+    decoders then give no references and take its answer for the expected utility."""
 
     @abstractmethod
     def pairwise(self, hypotheses: Sequence[str], references: Sequence[str], source: str | None) -> Floats:
@@ -68,8 +68,8 @@ class Aggregates(Protocol):
     ) -> Floats:
         """The utility of each hypothesis for each of M means of the references' statistics. ``[H, M]``
 
-        ``weights``: the weights of the references in each mean; rows sum to 1. ``[M, R]`` A row with a single 1 is that
-        reference itself.
+        ``weights``: the weights of the references in each mean; rows sum to 1. ``[M, R]`` A row with a single 1 is
+        that reference itself.
         """
 
 
@@ -116,7 +116,8 @@ def aggregated(
         raise UsageError(f"utility {_name(utility)} needs references, and there are none.")
     rows = np.ones((1, len(references))) if weights is None else np.asarray(weights, np.float64)
     sums = rows.sum(1, keepdims=True) if rows.ndim == 2 else np.zeros(1)
-    if rows.shape[1:] != (len(references),) or not (np.isfinite(rows).all() and (rows >= 0).all() and (sums > 0).all()):
+    fit = rows.shape[1:] == (len(references),) and np.isfinite(rows).all() and (rows >= 0).all() and (sums > 0).all()
+    if not fit:
         raise SgdecError(
             f"weights of means of references are {described(weights)}; expected finite numbers from 0 [M, "
             f"{len(references)}], and a sum above 0 in each row."
@@ -134,7 +135,7 @@ def _checked(utility: Utility, answer: Any, hypotheses: Sequence[str], columns: 
         found = np.array(None)
     numbers = found.dtype.kind in "fiub"
     if found.shape != (len(hypotheses), columns) or not numbers:
-        what = f"numbers of shape {list(found.shape)}" if numbers else f"{described(answer)} that is no matrix of numbers"
+        what = f"numbers of shape {list(found.shape)}" if numbers else f"{described(answer)}, which is not a matrix"
         raise SgdecError(
             f"utility {_name(utility)} answered {what}; expected shape [{len(hypotheses)}, {columns}] (hypotheses, "
             f"{column}s)."
@@ -152,5 +153,5 @@ def _checked(utility: Utility, answer: Any, hypotheses: Sequence[str], columns: 
 
 
 def _name(utility: Utility) -> str:
-    """What messages call it: its ``name``, if it has one, or its class."""
+    """The name for messages: its attribute ``name``, if it has one, or that of its class."""
     return str(getattr(utility, "name", None) or type(utility).__name__)

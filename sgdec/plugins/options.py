@@ -187,16 +187,22 @@ def configure(cls: type[Any], given: Mapping[str, Any], *, name: str | None) -> 
     return {key: _convert(given[key], cls, flag(key, name), options[key]) for key in given}
 
 
-def check(cls: type[Any], given: Mapping[str, Any], *, name: str | None) -> None:
+def check(cls: type, given: Mapping[str, Any], *, name: str | None) -> None:
     """Raise the UsageError of `configure` for options of a config file, of which some may be missing."""
     options = _known(cls, given, name)
-    executing = {key for key, _, hint in parameters(cls) if EXECUTES in getattr(hint, "__metadata__", ())}
+    refuse_programs(cls, given, name=name)
     for key, value in given.items():
+        _convert(value, cls, flag(key, name), options[key])
+
+
+def refuse_programs(cls: type, given: Iterable[str], *, name: str | None) -> None:
+    """Raise UsageError if one of these options, which come from a file, starts a program (`EXECUTES`)."""
+    executing = {key for key, _, hint in parameters(cls) if EXECUTES in getattr(hint, "__metadata__", ())}
+    for key in given:
         if key in executing:
             raise UsageError(
                 f"{flag(key, name)} starts a program, which a config file must not. Give it on the command line."
             )
-        _convert(value, cls, flag(key, name), options[key])
 
 
 def _known(cls: type[Any], given: Iterable[str], name: str | None) -> dict[str, Option]:

@@ -65,7 +65,8 @@ DECODERS = "sgdec.decoder"
 """The module of decoders. It is known by name, because it imports the search, which lifts and checks predictors."""
 TYPES: Mapping[str, type[Any]] = {
     "on_demand": bool, "independent_rows": bool, "restricts": bool, "arcs_of_tensors": bool, "never_positive": bool,
-    "symmetric": bool, "needs_references": bool, "max_score": Real, "exact": bool, "ranks_by": str, "ranking": Ranking,
+    "max_score": Real, "exact": bool, "ranks_by": str, "ranking": Ranking,
+    "symmetric": bool, "needs_references": bool,
 }  # fmt: skip
 _WORDS: Mapping[type[Any], str] = {
     bool: "True or False", Real: "a number", str: "the name of a criterion", Ranking: "a sgdec.ranking.Ranking",
@@ -93,7 +94,7 @@ _TOLD: WeakSet[type[Any]] = WeakSet()
 
 
 def require_sound(cls: type[Any]) -> None:
-    """Raise SgdecError, with class, file and line, if the class of a predictor, decoder or utility breaks the protocol.
+    """Raise SgdecError, with class, file and line, if the class of a plugin breaks the protocol.
 
     Warns of names that are old or perhaps misspelt.
     """

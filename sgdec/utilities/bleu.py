@@ -2,9 +2,9 @@
 
     BLEU = 100 min(1, exp(1 - r / h)) (p_1 ... p_N)^(1/N)
 
-h and r are the lengths of hypothesis and reference, p_n is the share of the hypothesis' n-grams that the reference has,
-and N is 4, or h if the hypothesis is shorter. 0 if they share no word. Precisions of zero are smoothed (Chen and Cherry
-2014).
+h and r are the lengths of hypothesis and reference, p_n is the share of the hypothesis' n-grams that the reference
+has, and N is 4, or h if the hypothesis is shorter. 0 if they share no word. Precisions of zero are smoothed (Chen and
+Cherry 2014).
 
 Scale: 0 to 100. Equal to sacreBLEU with the same settings.
 
@@ -28,9 +28,9 @@ from sgdec.utilities.ngrams import Shared, numbered, shared, shared_with_means
 from sgdec.utility import Utility
 
 FLOOR = 0.1
-"""The matches in place of none, with ``floor``."""
+"""The number of matches in place of none, with ``floor``."""
 ADDED = 1
-"""What ``add-k`` adds to matches and n-grams, for n > 1."""
+"""The number that ``add-k`` adds to matches and n-grams, for n > 1."""
 LOG_OF_ZERO = -9999999999.0
 """sacreBLEU's."""
 
@@ -75,19 +75,20 @@ class Bleu(Utility):
         unigrams, *longer = orders
         lengths = np.broadcast_to(unigrams.hypotheses[:, None], unigrams.matches.shape)
         logs, used, halved = np.zeros((3, *lengths.shape))
-        counts = True  # whether this order does
+        counts = np.ones(lengths.shape, bool)  # whether this order does
         for n, (own, _, found) in enumerate([unigrams, *longer], start=1):
             added = ADDED if self.smooth_method == "add-k" and n > 1 else 0
             matches, total = found + added, own[:, None] + added
-            counts = counts & (total > 0)
+            counts &= total > 0
             missed = counts & (matches == 0)
             if self.smooth_method == "exp":
                 halved += missed
                 matches = np.where(missed, 0.5**halved, matches)
             elif self.smooth_method == "floor":
                 matches = np.where(missed, FLOOR, matches)
-            precisions = np.divide(matches, total, out=np.zeros(lengths.shape), where=counts & (matches > 0))
-            logs += np.where(counts, np.log(precisions, out=np.full(lengths.shape, LOG_OF_ZERO), where=precisions > 0), 0)
+            positive = counts & (matches > 0)
+            precisions = np.divide(matches, total, out=np.ones(lengths.shape), where=positive)
+            logs += np.where(counts & ~positive, LOG_OF_ZERO, np.log(precisions))
             used += counts
         brevity = 1 - np.divide(unigrams.references, lengths, out=np.ones(lengths.shape), where=lengths > 0)
         mean = np.divide(logs, used, out=np.zeros(lengths.shape), where=used > 0)

@@ -1,7 +1,7 @@
 """Sentence chrF, the F-score of character n-grams (Popović 2015); with words, chrF++ (Popović 2017).
 
-For each order n, the precision is the share of the hypothesis' n-grams that the reference has, and the recall the share
-of the reference's that the hypothesis has. Both are averaged over the orders that both texts have, and
+For each order n, the precision is the share of the hypothesis' n-grams that the reference has, and the recall the
+share of the reference's that the hypothesis has. Both are averaged over the orders that both texts have, and
 
     chrF = 100 (1 + beta^2) P R / (beta^2 P + R)
 
@@ -27,7 +27,7 @@ from sgdec.utilities.ngrams import Shared, numbered, shared, shared_with_means
 from sgdec.utility import Utility
 
 PUNCTUATION = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
-"""What chrF++ separates from words."""
+"""The marks that chrF++ separates from words."""
 EPSILON = 1e-16
 """The precision or recall of an order that a text lacks, with smoothing."""
 
@@ -46,7 +46,7 @@ class Chrf(Utility):
         beta: Annotated[float, Field(gt=0, le=1e6, description="how much more recall counts than precision")] = 2.0,
         lowercase: Annotated[bool, Field(description="ignore case")] = False,
         whitespace: Annotated[bool, Field(description="n-grams of characters include spaces")] = False,
-        eps_smoothing: Annotated[bool, Field(description="average F-scores of all orders, as chrF++.py does")] = False,
+        eps_smoothing: Annotated[bool, Field(description="average F-scores of orders, as chrF++.py does")] = False,
     ) -> None:
         self.char_order, self.word_order, self.factor = char_order, word_order, beta**2
         self.lowercase, self.whitespace, self.eps_smoothing = lowercase, whitespace, eps_smoothing
@@ -74,7 +74,8 @@ class Chrf(Utility):
         code_points = [[_code_points(text) for text in side] for side in characters]
         if not self.word_order:
             return [[each] for each in code_points]
-        return [list(each) for each in zip(code_points, numbered(*[map(_words, side) for side in texts]), strict=True)]
+        words = numbered(*[map(_words, side) for side in texts])
+        return [list(each) for each in zip(code_points, words, strict=True)]
 
     def _f_score(self, orders: Iterable[Shared], shape: tuple[int, int]) -> Floats:
         """100 times the F-score, of these counts. [H, R]"""
@@ -96,7 +97,8 @@ class Chrf(Utility):
 
 def _divided(above: Floats, below: Floats, otherwise: float = 0.0) -> Floats:
     """``above / below``, or ``otherwise`` where ``below`` is 0."""
-    return np.divide(above, below, out=np.full(below.shape, otherwise), where=below > 0)
+    found: Floats = np.divide(above, below, out=np.full(below.shape, otherwise), where=below > 0)
+    return found
 
 
 def _code_points(text: str) -> Ints:

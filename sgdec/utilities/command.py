@@ -7,8 +7,8 @@ requests from its standard input and prints to its standard output, each a line 
     request            {"hypotheses": ["...", ...], "references": ["...", ...], "source": "..." or null}
     answer             {"utilities": [[0.8, 0.1], ...]}     or     {"error": "why this sentence has none"}
 
-The first line says that it is ready, and which traits it has; what it leaves out is as above, so ``{}`` is enough. The
-matrix has one row per hypothesis and one column per reference, or one column if there are no references. If it
+The first line says that it is ready, and which traits it has; what it leaves out is as above, so ``{}`` is enough.
+The matrix has one row per hypothesis and one column per reference, or one column if there are no references. If it
 aggregates, a request with ``weights``, one row per mean of references, is answered with one column per mean
 (`sgdec.utility.Aggregates`). It ends when its input ends.
 
@@ -55,7 +55,7 @@ class Command(Utility):
         try:
             words = shlex.split(command, posix=os.name == "posix")
         except ValueError as error:  # an open quotation
-            raise UsageError(f"utility command: {command!r} is no command line: {error}.") from None
+            raise UsageError(f"utility command: {command!r} is not a command line: {error}.") from None
         if not words:
             raise UsageError("utility command: the command is empty. Give one, such as 'python comet_utility.py'.")
         self.name = f"command {shown(command.encode())}"
@@ -87,22 +87,23 @@ class Command(Utility):
         """End the program. It also ends when this object or the run does."""
         self._process.close()
 
-    def _ask(self, **request: Any) -> Any:
-        """The matrix as it was answered; `sgdec.utility.pairwise` checks it."""
+    def _ask(self, **request: Any) -> Floats:
+        """The matrix as it was answered, of whatever type; `sgdec.utility.pairwise` checks it."""
         answer = self._parsed(self._process.ask(json.dumps(request).encode() + b"\n", self._seconds))
         if set(answer) == {"error"}:
             raise SgdecError(f"utility {self.name}: {one_line(str(answer['error']))}")
         if set(answer) != {"utilities"}:
             keys = ", ".join(map(repr, list(answer)[:5])) or "nothing"
             raise self._process.failed(f"answered with {keys}; expected 'utilities' or 'error'")
-        return answer["utilities"]
+        matrix: Floats = answer["utilities"]
+        return matrix
 
     def _parsed(self, line: bytes) -> dict[str, Any]:
         try:
             found = parse_json(line)
         except ValueError:
             raise self._process.failed(
-                f"printed {shown(line)}, which is no JSON. Only answers may go to standard output; all else belongs "
+                f"printed {shown(line)}, which is not JSON. Only answers may go to standard output; all else belongs "
                 "on standard error"
             ) from None
         if not isinstance(found, dict):

@@ -29,7 +29,8 @@ class Exact(Utility):
     def pairwise(self, hypotheses: Sequence[str], references: Sequence[str], source: str | None) -> Floats:
         numbers = {text: number for number, text in enumerate([*hypotheses, *references])}
         ours, theirs = (np.array([numbers[text] for text in side], np.int64) for side in (hypotheses, references))
-        return (ours[:, None] == theirs).astype(np.float64)
+        equal: Floats = (ours[:, None] == theirs).astype(np.float64)
+        return equal
 
 
 @hookimpl

@@ -1,8 +1,8 @@
-"""How many n-grams each of H hypotheses shares with each of R references, all of them at once.
+"""The numbers of n-grams that H hypotheses share with R references, all pairs at once.
 
-The n-grams of a text are a bag. The bag is written as a set, the k-th occurrence of an n-gram being an element of its
-own; so the size of the intersection of two bags, ``sum of min(count, count)``, is the product of two rows of zeros and
-ones, and all of them are one matrix product.
+The n-grams of a text are a bag. The bag is written as a set, the k-th occurrence of an n-gram being an element of
+its own; so the size of the intersection of two bags, the sum of min(count, count), is the product of two rows of
+zeros and ones, and all of them are one matrix product.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ def shared(hypotheses: Sequence[Ints], references: Sequence[Ints], order: int) -
     [3.] [2. 1.] [[2. 1.]]
     [2.] [1. 0.] [[0. 0.]]
     """
-    for bags, sizes in zip(_bags([*hypotheses, *references], order), _sizes(hypotheses, references, order), strict=True):
+    every = _bags([*hypotheses, *references], order)
+    for bags, sizes in zip(every, _sizes(hypotheses, references, order), strict=True):
         yield Shared(*sizes, _intersections(bags, len(hypotheses), len(references)))
 
 
@@ -62,9 +63,8 @@ def shared_with_means(
     ``weights``: one mean per row. [M, R]
     """
     rows = len(hypotheses)
-    for bags, (own, theirs) in zip(
-        _bags([*hypotheses, *references], order), _sizes(hypotheses, references, order), strict=True
-    ):
+    every = _bags([*hypotheses, *references], order)
+    for bags, (own, theirs) in zip(every, _sizes(hypotheses, references, order), strict=True):
         of_hypotheses = bags.texts < rows
         grams, texts, counts = (each[of_hypotheses] for each in bags)
         matches = np.zeros((rows, len(weights)))

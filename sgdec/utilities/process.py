@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import threading
 import weakref
 from collections.abc import Sequence
-from io import RawIOBase
+from io import BufferedWriter, RawIOBase
 from queue import Empty, Queue
-from typing import IO
+from typing import IO, cast
 
 from sgdec.errors import UsageError
 
@@ -44,15 +45,15 @@ class LineProcess:
             raise UsageError(f"{name}: {words[0]!r} could not be started: {reason}.") from None
         assert process.stdin and process.stdout and process.stderr
         self._process = process
-        self._input = process.stdin.detach()  # writes of an unbuffered file need no lock that a closing one waits for
+        self._input = cast(BufferedWriter, process.stdin).detach()  # to close it needs no lock that a write holds
         self._idle = threading.Lock()
         """Held while a request is being written."""
         self._lines: Queue[bytes] = Queue(maxsize=2)  # a program that never stops to print waits
         self._errors = bytearray()
         self._drained = threading.Event()
-        for target, given in ((_read_lines, (process.stdout, self._lines)),
-                              (_read_tail, (process.stderr, self._errors, self._drained))):  # fmt: skip
-            threading.Thread(target=target, args=given, daemon=True).start()
+        tail = (process.stderr, self._errors, self._drained)
+        threading.Thread(target=_read_lines, args=(process.stdout, self._lines), daemon=True).start()
+        threading.Thread(target=_read_tail, args=tail, daemon=True).start()
         self._end = weakref.finalize(self, _end, process, self._input, self._idle, os.getpid())
 
     def ask(self, request: bytes, seconds: float) -> bytes:
@@ -82,8 +83,8 @@ class LineProcess:
             _kill(self._process)
         self.close()
         self._drained.wait(GRACE_SECONDS)
-        said = [line for line in self._errors.decode("utf-8", "replace").replace("\r", "\n").split("\n") if line.strip()]
-        return UsageError(f"{self._name} {how}{f'; it last said: {said[-1].strip()}' if said else ''}.")
+        said = re.split(r"[\r\n]+", self._errors.decode("utf-8", "replace").strip())[-1].strip()
+        return UsageError(f"{self._name} {how}{f'; it last said: {said}' if said else ''}.")
 
     def close(self) -> None:
         """End the process and what it has started. Without effect the second time."""

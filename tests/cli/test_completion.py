@@ -66,6 +66,7 @@ def test_all_commands_are_proposed_with_their_line() -> None:
         ("decode --predictors wc ", "<file>"),
         ("decode --config ", "<file>"),
         ("train --train a.en a", "<file>"),
+        ("plugins chr", "chrf"),
         ("demo c", "corpus"),
         ("corpus --engine ra", "ray"),
         ("corpus a.txt --output d -- --predictors lr", "lrhiero"),
@@ -78,7 +79,11 @@ def test_a_word_is_completed(line: str, expected: str) -> None:
     assert " ".join(items(line)) == expected
 
 
-@pytest.mark.parametrize("entry", Host(autoload=False).names(), ids=lambda entry: f"{entry.kind}.{entry.name}")
+ON_LINES = [entry for entry in Host(autoload=False).names() if entry.kind != "utility"]
+"""Plugins that have options of their own on a command line; those of a utility are in the option that names it."""
+
+
+@pytest.mark.parametrize("entry", ON_LINES, ids=lambda entry: f"{entry.kind}.{entry.name}")
 def test_every_option_of_a_plugin_on_the_line_is_proposed_with_its_description(entry: Entry) -> None:
     lines = {"predictor": "decode --predictors {}", "decoder": "decode --decoder {}", "model": "train --model {}"}
     lines["engine"] = "corpus --engine {}"

@@ -121,7 +121,9 @@ def test_a_mean_of_references_has_the_mean_of_their_counts(
 
 
 @pytest.mark.parametrize(("name", "options", "metric", "sign"), BY_COUNTS, ids=IDS[: len(BY_COUNTS)])
-def test_a_mean_of_one_reference_is_that_reference(name: str, options: dict[str, Any], metric: Any, sign: int) -> None:
+def test_a_mean_of_one_reference_is_that_reference(
+    name: str, options: dict[str, Any], metric: Any, sign: int
+) -> None:
     utility = sgdec.load_utility(name, **options)
     found = aggregated(utility, TEXTS, TEXTS, np.eye(len(TEXTS)))
     np.testing.assert_allclose(found, pairwise(utility, TEXTS, TEXTS), rtol=1e-12, atol=1e-9)
