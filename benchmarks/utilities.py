@@ -1,9 +1,9 @@
-"""What does it cost to compare all pairs of hypotheses of a sentence? The utilities beside sacreBLEU and fastchrf, in turn.
+"""What does it cost to compare all pairs of hypotheses of a sentence? Utilities by counts beside fastchrf, in turn.
 
 The texts are random edits of one sentence, as samples of a translation are: a word in three is replaced, left out or
-doubled. First equal results are asserted: pairs with sacreBLEU (on the first 16) and, where it is installed, pairs and
-means with fastchrf. Then medians of CPU time of one thread, with the range. fastchrf runs one thread for each core, so
-its time is the sum of these:
+doubled. First equal results are asserted: pairs with sacreBLEU (on the first 16) and, where it is installed, pairs
+and means with fastchrf. Then CPU times: medians, with the range. The utilities use one thread, fastchrf one for each
+core, whose times are added:
 
     pip install fastchrf
     python benchmarks/utilities.py [--texts 256] [--words 20] [--runs 5] [--lines FILE]
@@ -100,8 +100,8 @@ def main() -> None:
         timed["fastchrf, mean"] = lambda: fastchrf.aggregate_chrf([texts], [texts])
     packages = ["sgdec", "numpy", "sacrebleu"] + ["fastchrf"] * (fastchrf is not None)
     print(", ".join(f"{name} {version(name)}" for name in packages))
-    mean = statistics.mean(map(len, texts))
-    print(f"{len(texts)} x {len(texts)} texts of {mean:.0f} characters; CPU ms, median (least-most) of {given.runs} runs")
+    size, length = len(texts), statistics.mean(map(len, texts))
+    print(f"{size} x {size} texts of {length:.0f} characters; CPU ms, median (least-most) of {given.runs} runs")
     found: dict[str, list[float]] = {name: [] for name in timed}
     for _ in range(given.runs):  # in turn
         for name, function in timed.items():

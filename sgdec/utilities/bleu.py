@@ -24,7 +24,7 @@ from pydantic import Field
 from sgdec.arrays import Floats, Ints
 from sgdec.plugins.hookspecs import hookimpl
 from sgdec.text.bleu import tokenizer
-from sgdec.utilities.ngrams import Shared, numbered, shared, shared_with_means
+from sgdec.utilities.ngrams import Overlaps, numbered, shared, shared_with_means
 from sgdec.utility import Utility
 
 FLOOR = 0.1
@@ -71,7 +71,7 @@ class Bleu(Utility):
         texts = [[text.lower() if self.lowercase else text for text in side] for side in sides]
         return numbered(*[(self._tokenize(text.rstrip()).split() for text in side) for side in texts])
 
-    def _bleu(self, orders: Iterable[Shared]) -> Floats:
+    def _bleu(self, orders: Iterable[Overlaps]) -> Floats:
         unigrams, *longer = orders
         lengths = np.broadcast_to(unigrams.hypotheses[:, None], unigrams.matches.shape)
         logs, used, halved = np.zeros((3, *lengths.shape))

@@ -23,7 +23,7 @@ from pydantic import Field
 
 from sgdec.arrays import Floats, Ints
 from sgdec.plugins.hookspecs import hookimpl
-from sgdec.utilities.ngrams import Shared, numbered, shared, shared_with_means
+from sgdec.utilities.ngrams import Overlaps, numbered, shared, shared_with_means
 from sgdec.utility import Utility
 
 PUNCTUATION = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
@@ -77,7 +77,7 @@ class Chrf(Utility):
         words = numbered(*[map(_words, side) for side in texts])
         return [list(each) for each in zip(code_points, words, strict=True)]
 
-    def _f_score(self, orders: Iterable[Shared], shape: tuple[int, int]) -> Floats:
+    def _f_score(self, orders: Iterable[Overlaps], shape: tuple[int, int]) -> Floats:
         """100 times the F-score, of these counts. [H, R]"""
         precision, recall, f_scores, used = np.zeros((4, *shape))
         for own, theirs, matches in orders:

@@ -40,7 +40,7 @@ TRAITS = ("symmetric", "needs_references", "aggregates")
 """The keys of the program's first line."""
 
 
-class Command(Utility):
+class Program(Utility):
     """Ask a program."""
 
     name = "command"
@@ -113,4 +113,4 @@ class Command(Utility):
 
 @hookimpl
 def sgdec_utilities() -> dict[str, type[Any]]:
-    return {"command": Command}
+    return {"command": Program}

@@ -18,7 +18,7 @@ ELEMENTS = 1 << 22
 """The most numbers in a matrix of zeros and ones; wider ones are multiplied in parts."""
 
 
-class Shared(NamedTuple):
+class Overlaps(NamedTuple):
     """The n-grams of one order."""
 
     hypotheses: Floats
@@ -40,7 +40,7 @@ class _Counts(NamedTuple):
     """[counts]"""
 
 
-def shared(hypotheses: Sequence[Ints], references: Sequence[Ints], order: int) -> Iterator[Shared]:
+def shared(hypotheses: Sequence[Ints], references: Sequence[Ints], order: int) -> Iterator[Overlaps]:
     """For each order 1, ..., ``order``: the numbers of n-grams, and how many each pair shares.
 
     A text is an array of symbols, such as the code points of its characters or the numbers of its words.
@@ -52,12 +52,12 @@ def shared(hypotheses: Sequence[Ints], references: Sequence[Ints], order: int) -
     """
     every = _bags([*hypotheses, *references], order)
     for bags, sizes in zip(every, _sizes(hypotheses, references, order), strict=True):
-        yield Shared(*sizes, _intersections(bags, len(hypotheses), len(references)))
+        yield Overlaps(*sizes, _intersections(bags, len(hypotheses), len(references)))
 
 
 def shared_with_means(
     hypotheses: Sequence[Ints], references: Sequence[Ints], weights: Floats, order: int
-) -> Iterator[Shared]:
+) -> Iterator[Overlaps]:
     """The same for bags with the mean counts of references, as if each mean were one reference.
 
     ``weights``: one mean per row. [M, R]
@@ -72,7 +72,7 @@ def shared_with_means(
             weighed = bags.counts * np.concatenate([np.zeros(rows), row])[bags.texts]
             mean = np.bincount(bags.grams, weighed)
             matches[:, place] = np.bincount(texts, np.minimum(counts, mean[grams]), minlength=rows)
-        yield Shared(own, weights @ theirs, matches)
+        yield Overlaps(own, weights @ theirs, matches)
 
 
 def _sizes(hypotheses: Sequence[Ints], references: Sequence[Ints], order: int) -> Iterator[tuple[Floats, Floats]]:

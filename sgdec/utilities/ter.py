@@ -5,8 +5,8 @@ inserts, deletes or replaces a word, or moves words in a row; moves are found gr
 
 Scale: 0 is best; -100 and below are as many edits as words. Equal to minus sacreBLEU's sentence TER.
 
-Cost: each pair is an edit distance for each move that is tried, in Python: about a millisecond for ten words, so a
-minute for 256 x 256. Compare with few references, or choose a utility that counts n-grams.
+Cost: each pair is an edit distance for each move that is tried, in Python: half a millisecond for twenty words of
+which a third differs, so half a minute for 256 x 256. Compare with few references, or count n-grams (`chrf`, `bleu`).
 """
 
 from __future__ import annotations

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import sys
+import tempfile
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -12,12 +14,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import sgdec
 from sgdec.errors import SgdecError, UsageError
 from sgdec.plugins.options import check
-from sgdec.utilities.command import Command
+from sgdec.utilities.command import Program
 from sgdec.utility import Aggregates, aggregated, pairwise
+from tests.helpers.breadth import examples
 
 LOOP = """
 import json, os, sys, time
@@ -30,19 +35,19 @@ for number, line in enumerate(sys.stdin):
     {body}
 """
 LENGTHS = 'say({"utilities": [[-abs(len(a) - len(b)) for b in r or [asked["source"]]] for a in h]})'
-Start = Callable[..., Command]
+Start = Callable[..., Program]
 
 
 @pytest.fixture
 def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     monkeypatch.setattr("sgdec.utilities.process.GRACE_SECONDS", 0.3)
-    started: list[weakref.ref[Command]] = []
+    started: list[weakref.ref[Program]] = []
 
-    def start(body: str = LENGTHS, traits: str = "{}", seconds: float = 20) -> Command:
+    def start(body: str = LENGTHS, traits: str = "{}", seconds: float = 20) -> Program:
         file = tmp_path / f"{len(started)}.py"
         file.write_text(LOOP.replace("{traits}", traits).replace("{body}", body.replace("\n", "\n    ")))
         command = sgdec.load_utility("command", command=f"'{sys.executable}' '{file}'", seconds=seconds)
-        assert isinstance(command, Command)
+        assert isinstance(command, Program)
         started.append(weakref.ref(command))
         return command
 
@@ -136,6 +141,32 @@ def test_a_program_that_cannot_be_trusted_any_more_ends_the_run(start: Start, bo
     assert "\n" not in str(caught.value) and ended_soon(process)
 
 
+HOSTILE = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=3),
+    lambda inside: st.lists(inside, max_size=2) | st.dictionaries(st.sampled_from(["utilities", "error"]), inside),
+)
+
+
+@settings(max_examples=examples(90), deadline=None)
+@given(answers=st.lists(HOSTILE.map(json.dumps) | st.text(max_size=20), min_size=1, max_size=5))
+def test_whatever_it_answers_is_a_finite_matrix_or_one_clear_line(answers: list[str]) -> None:
+    """The program prints the first hypothesis, whatever that is; an error that is final ends it."""
+    echo = LOOP.replace("{traits}", "{}").replace("{body}", "say(h[0].replace(chr(10), ' '))")
+    with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
+        print(echo, file=file, flush=True)
+        utility = sgdec.load_utility("command", command=f"'{sys.executable}' '{file.name}'", seconds=20)
+    assert isinstance(utility, Program)
+    for answer in answers:
+        try:
+            assert np.isfinite(pairwise(utility, [answer], ["a"])).all()
+        except UsageError as error:
+            assert "\n" not in str(error)
+            break
+        except SgdecError as error:
+            assert "\n" not in str(error)
+    utility.close()
+
+
 @pytest.mark.parametrize("text", ["short", "longer than a pipe" * 100_000])
 def test_silence_has_a_limit_also_while_nothing_is_read(start: Start, text: str) -> None:
     utility = start("time.sleep(60)", seconds=0.2)
@@ -195,9 +226,9 @@ def test_a_program_that_does_not_start_is_one_line(command: str, line: str) -> N
 
 
 def test_a_config_file_cannot_name_a_program() -> None:
-    check(Command, {"seconds": 3}, name="command")
+    check(Program, {"seconds": 3}, name="command")
     with pytest.raises(UsageError, match=r"--command\.command starts a program, which a config file must not"):
-        check(Command, {"command": "true"}, name="command")
+        check(Program, {"command": "true"}, name="command")
 
 
 def test_the_end_of_its_input_lets_it_end_by_itself(start: Start, tmp_path: Path) -> None:
