@@ -57,9 +57,10 @@ class LineProcess:
         self._end = weakref.finalize(self, _end, process, self._input, self._idle, os.getpid())
 
     def ask(self, request: bytes, seconds: float) -> bytes:
-        """The line that it prints after it was given this one."""
+        """The line that it prints after it was given this one. Raises UsageError as `answer` does."""
         if not self._lines.empty():
-            raise self.failed(f"printed a line that nobody had asked for: {shown(self._lines.get())}")
+            early = self.answer(seconds)  # raises if it has ended
+            raise self.failed(f"printed a line that nobody had asked for: {shown(early)}")
         threading.Thread(target=_write, args=(self._input, self._idle, request), daemon=True).start()
         return self.answer(seconds)
 

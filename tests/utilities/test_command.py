@@ -101,10 +101,10 @@ def test_its_traits_are_those_that_it_prints_first(start: Start) -> None:
         ('[[float("nan")] * len(r)] * len(h)', r"answered nan for hypothesis 1 \('one'\) and reference 1"),
         ("[[1] * len(r)] * (len(h) - 1) + [[1e999] * len(r)]", "answered inf for hypothesis 2"),
         ("[[1, 2]]", r"answered numbers of shape \[1, 2\]; expected shape \[2, 1\] \(hypotheses, references\)"),
-        ("[[1], [1, 2]]", r"answered a list, which is not a matrix; expected shape \[2, 1\]"),
-        ('[["1"], ["2"]]', "answered a list, which is not a matrix"),
-        ("[[None], [2]]", "answered a list, which is not a matrix"),
-        ("None", "answered None, which is not a matrix"),
+        ("[[1], [1, 2]]", r"answered a list, which is not an array of numbers; expected shape \[2, 1\]"),
+        ('[["1"], ["2"]]', "answered a list, which is not an array of numbers"),
+        ("[[None], [2]]", "answered a list, which is not an array of numbers"),
+        ("None", "answered None, which is not an array of numbers"),
     ],
 )  # fmt: skip
 def test_a_wrong_matrix_fails_its_sentence_only(start: Start, matrix: str, line: str) -> None:
