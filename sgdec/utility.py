@@ -135,7 +135,9 @@ def _checked(utility: Utility, answer: Any, hypotheses: Sequence[str], columns: 
         found = np.array(None)
     numbers = found.dtype.kind in "fiub"
     if found.shape != (len(hypotheses), columns) or not numbers:
-        what = f"numbers of shape {list(found.shape)}" if numbers else f"{described(answer)}, which is not an array of numbers"
+        what = f"numbers of shape {list(found.shape)}"
+        if not numbers:
+            what = f"{described(answer)}, which is not an array of numbers"
         raise SgdecError(
             f"utility {_name(utility)} answered {what}; expected shape [{len(hypotheses)}, {columns}] (hypotheses, "
             f"{column}s)."

@@ -17,7 +17,7 @@ from io import BufferedWriter, RawIOBase
 from queue import Empty, Queue
 from typing import IO, cast
 
-from sgdec.errors import UsageError
+from sgdec.errors import UsageError, one_line
 
 LONGEST = 1 << 28
 """The most bytes of a line; a longer one is cut."""
@@ -30,11 +30,12 @@ GRACE_SECONDS = 2.0
 class LineProcess:
     """Starts ``words`` without a shell. Raises UsageError if that fails; messages begin with ``name``.
 
-    The errors of `answer` are final: the process has ended, and no later call will succeed.
+    An error is final: the process has ended, and later calls raise the same one.
     """
 
     def __init__(self, words: Sequence[str], name: str) -> None:
         self._name = name
+        self._failure: UsageError | None = None
         pipe = subprocess.PIPE
         try:
             process = subprocess.Popen(
@@ -58,14 +59,16 @@ class LineProcess:
 
     def ask(self, request: bytes, seconds: float) -> bytes:
         """The line that it prints after it was given this one. Raises UsageError as `answer` does."""
-        if not self._lines.empty():
-            early = self.answer(seconds)  # raises if it has ended
+        if self._failure is not None or not self._lines.empty():
+            early = self.answer(seconds)  # raises if it has failed or ended
             raise self.failed(f"printed a line that nobody had asked for: {shown(early)}")
         threading.Thread(target=_write, args=(self._input, self._idle, request), daemon=True).start()
         return self.answer(seconds)
 
     def answer(self, seconds: float) -> bytes:
         """Its next line. Raises UsageError if it ends, or if there is none within this time."""
+        if self._failure is not None:
+            raise self._failure
         try:
             line = self._lines.get(timeout=seconds)
         except Empty:
@@ -85,7 +88,8 @@ class LineProcess:
         self.close()
         self._drained.wait(GRACE_SECONDS)
         said = re.split(r"[\r\n]+", self._errors.decode("utf-8", "replace").strip())[-1].strip()
-        return UsageError(f"{self._name} {how}{f'; it last said: {said}' if said else ''}.")
+        self._failure = UsageError(one_line(f"{self._name} {how}{f'; it last said: {said}' if said else ''}."))
+        return self._failure
 
     def close(self) -> None:
         """End the process and what it has started. Without effect the second time."""

@@ -139,6 +139,8 @@ def test_a_program_that_cannot_be_trusted_any_more_ends_the_run(start: Start, bo
     with pytest.raises(UsageError, match=line) as caught:
         pairwise(utility, ["one"], ["two"])
     assert "\n" not in str(caught.value) and ended_soon(process)
+    with pytest.raises(UsageError, match=line):  # at once, not after the time limit
+        pairwise(utility, ["one"], ["two"])
 
 
 HOSTILE = st.recursive(
