@@ -24,6 +24,7 @@ from sgdec.utilities.command import Program
 from sgdec.utility import Aggregates, aggregated, pairwise
 from tests.helpers.breadth import examples
 
+pytestmark = pytest.mark.slow  # each test starts a program
 LOOP = """
 import json, os, sys, time
 def say(answer):
@@ -217,11 +218,11 @@ def test_a_program_is_ended_with_what_it_has_started(start: Start) -> None:
         ("'{python}' -c 'print(chr(123), chr(34), chr(125))'", "which is not JSON"),
         ("'{python}' -c 'import json; print(json.dumps(dict(symmetry=True)))'", "trait 'symmetry' = a bool first"),
         ("'{python}' -c 'import json; print(json.dumps(dict(symmetric=1)))'", "the trait 'symmetric' = an int first"),
-        ("'{python}' -c 'import time; time.sleep(60)'", r"said nothing for 1 seconds"),
+        ("'{python}' -c 'import time; time.sleep(60)'", r"said nothing for 0.3 seconds"),
     ],
 )
 def test_a_program_that_does_not_start_is_one_line(command: str, line: str) -> None:
-    seconds = 1 if "sleep" in command else 20
+    seconds = 0.3 if "sleep" in command else 20
     with pytest.raises(UsageError, match=line) as caught:
         sgdec.load_utility("command", command=command.replace("{python}", sys.executable), seconds=seconds)
     assert "\n" not in str(caught.value)

@@ -57,6 +57,7 @@ def test_all_pairs_are_those_of_sacrebleu(name: str, options: dict[str, Any], me
     require_equal(sgdec.load_utility(name, **options), metric, sign, TEXTS, TEXTS[3:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "options", "metric", "sign"), BY_COUNTS, ids=IDS[: len(BY_COUNTS)])
 @settings(max_examples=examples(30), deadline=None)
 @given(hypotheses=st.lists(WORDS, min_size=1, max_size=3), references=st.lists(WORDS, min_size=1, max_size=3))
