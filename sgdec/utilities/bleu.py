@@ -9,7 +9,7 @@ Cherry 2014).
 Scale: 0 to 100. Equal to sacreBLEU with the same settings.
 
 For a mean of references, r is the mean length, and an n-gram of the hypothesis matches up to its mean count (DeNero,
-Chiang and Knight 2009, "Fast Consensus Decoding over Translation Forests", section 3).
+Chiang and Knight 2009, "Fast Consensus Decoding over Translation Forests").
 
 Cost: the n-grams of each text are counted once; then one matrix product per order compares all pairs.
 """

@@ -76,7 +76,7 @@ def mean_counts(texts: list[list[str]], weights: list[float], n: int) -> dict[tu
 
 
 def chrf_of_mean(hypothesis: str, references: list[str], weights: list[float]) -> float:
-    """Vamvas and Sennrich 2024, section 3.2, with sacreBLEU's mean over the orders that both have."""
+    """Vamvas and Sennrich 2024, with sacreBLEU's mean over the orders that both have."""
     precisions, recalls = [], []
     for n in range(1, 7):
         own = mean_counts([list("".join(hypothesis.split()))], [1.0], n)
