@@ -7,8 +7,8 @@ share of the reference's that the hypothesis has. Both are averaged over the ord
 
 Scale: 0 to 100. Equal to sacreBLEU's sentence chrF with the same settings, and 0 for two empty texts as there.
 
-For a mean of references, counts are mean counts (Vamvas and Sennrich 2024). Both are equal to fastchrf 0.2.1, which is
-slower and therefore not used (``benchmarks/utilities.py``).
+For a mean of references, counts are mean counts (Vamvas and Sennrich 2024). Both are equal to fastchrf 0.2.1, which
+is slower and therefore not used (``benchmarks/utilities.py``).
 
 Cost: the n-grams of each text are counted once; then one matrix product per order compares all pairs.
 """
