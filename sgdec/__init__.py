@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sgdec.decoder import BatchDecoder, Decoder
     from sgdec.errors import SgdecError, UsageError
     from sgdec.io.lattice import read_lattice
-    from sgdec.library import load
+    from sgdec.library import load, load_utility
     from sgdec.lifting import lift
     from sgdec.nesting import DecoderSpec
     from sgdec.plugins.hookspecs import hookimpl
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from sgdec.search.space import SearchSpace
     from sgdec.text.vocabulary import load_vocabulary
     from sgdec.training.library import train
+    from sgdec.utility import Utility
 
     __version__: str
 
@@ -50,11 +51,13 @@ __all__ = [
     "SgdecError",
     "Source",
     "UsageError",
+    "Utility",
     "Vocabulary",
     "__version__",
     "hookimpl",
     "lift",
     "load",
+    "load_utility",
     "load_vocabulary",
     "read_lattice",
     "train",
@@ -71,10 +74,11 @@ _HOMES = {
     "sgdec.search.constellation": ("Constellation",),
     "sgdec.search.node": ("Node",),
     "sgdec.search.space": ("SearchSpace",),
-    "sgdec.library": ("load",),
+    "sgdec.library": ("load", "load_utility"),
     "sgdec.io.lattice": ("read_lattice",),
     "sgdec.text.vocabulary": ("load_vocabulary",),
     "sgdec.training.library": ("train",),
+    "sgdec.utility": ("Utility",),
 }  # fmt: skip
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

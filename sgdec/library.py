@@ -14,13 +14,13 @@ from operator import index
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
-from sgdec.context import Vocabulary
+from sgdec.context import Context, Vocabulary
 from sgdec.decoder import Decoder
 from sgdec.errors import SgdecError, UsageError
 from sgdec.found import Found
 from sgdec.io.limits import TOKENS
 from sgdec.io.sources import LengthRule, SourceReader
-from sgdec.plugins.assembly import Run, RunConfig, assemble
+from sgdec.plugins.assembly import Run, RunConfig, assemble, assemble_utility
 from sgdec.plugins.host import Host, name_of
 from sgdec.protocol import BatchPredictor, Predictor, Source
 from sgdec.ranking import Ranking
@@ -34,6 +34,7 @@ from sgdec.suggest import suggest
 from sgdec.tasks.copying import Copier
 from sgdec.tasks.scoring import GivenOutputDecoder, encoded, paired, with_given_output
 from sgdec.trace.records import Tracing
+from sgdec.utility import Utility
 
 Sentence: TypeAlias = str | Sequence[int]
 """Text, or token ids (a list, a tuple or an array)."""
@@ -93,6 +94,24 @@ def load(
     files = [plugin_file] if isinstance(plugin_file, (str, Path)) else plugin_file
     options = {name: {key: plain(value) for key, value in own.items()} for name, own in parts.items()}
     return prepare(predictors, decoder, options, Settings.of(given), Host(files))
+
+
+def load_utility(
+    utility: str | type[Utility] | Utility, *, plugin_file: Sequence[str | Path] | str | Path = (), **options: Any
+) -> Utility:
+    """A utility with its options, which are those of ``sgdec plugins NAME``; `sgdec.utility.pairwise` calls it.
+
+    ``utility``: a plugin's name, a class or an object. ``plugin_file``: modules with more plugins.
+
+    >>> from sgdec.utility import pairwise
+    >>> pairwise(load_utility("chrf", char_order=2), ["a cat"], ["a cat", "a hat"]).round(1).tolist()
+    [[100.0, 54.2]]
+
+    Raises UsageError for an unknown name or option, SgdecError for a broken plugin.
+    """
+    files = [plugin_file] if isinstance(plugin_file, (str, Path)) else plugin_file
+    host = Host(files)
+    return assemble_utility(utility, {key: plain(value) for key, value in options.items()}, Context(host=host), host)
 
 
 def prepare(

@@ -18,7 +18,7 @@ from sphinx.application import Sphinx
 from sphinx.util import logging
 from sphinx.util.typing import ExtensionMetadata
 
-from sgdec.plugins.host import Host
+from sgdec.plugins.host import HOOK_OF, Host
 
 log = logging.getLogger(__name__)
 LINK = re.compile(r"\]\((?![a-z]+:|[/#])([^)#\s]+)((?:#[^)\s]*)?)\)")
@@ -53,7 +53,7 @@ def described(site: Path) -> dict[Path, Path]:
         spec = find_spec(entry.value)
         if spec is not None and spec.origin is not None:
             file = Path(spec.origin).resolve()
-            page = site / "reference" / f"{entry.kind}s" / f"{entry.name}.rst"
+            page = site / "reference" / HOOK_OF[entry.kind].removeprefix("sgdec_") / f"{entry.name}.rst"
             if file not in found or entry.name.replace("-", "_") == file.stem:
                 found[file] = page
     return found

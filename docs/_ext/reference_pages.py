@@ -1,6 +1,6 @@
 """Generate the reference pages from sgdec itself before Sphinx reads the pages: commands, plugins and public modules.
 
-The files are in ``docs/reference/{commands,predictors,decoders,models,engines,api}``, which git ignores.
+The files are in ``docs/reference/{commands,predictors,decoders,models,engines,utilities,api}``, which git ignores.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import sgdec
 from sgdec.cli.main import COMMANDS, SECTIONS
 from sgdec.cli.sections import Sectioned, default_as_typed
 from sgdec.plugins import hookspecs
-from sgdec.plugins.host import HOOKS, Entry, Host
+from sgdec.plugins.host import HOOK_OF, HOOKS, Entry, Host
 from sgdec.plugins.options import Option, describe
 from sgdec.plugins.summaries import summaries
 
@@ -111,6 +111,11 @@ def _summary_of_commands() -> Iterator[str]:
 
 
 # Plugins
+
+
+def folder_of(kind: str) -> str:
+    """The folder with the pages of a kind of plugins, such as ``decoders``."""
+    return HOOK_OF[kind].removeprefix("sgdec_")
 
 
 def plugin_page(host: Host, entry: Entry) -> str:
@@ -231,7 +236,7 @@ def pages() -> Iterator[tuple[str, str]]:
         yield f"commands/{name}.rst", command_page(name)
     host = Host(autoload=False)
     for entry in host.names():
-        yield f"{entry.kind}s/{entry.name}.rst", plugin_page(host, entry)
+        yield f"{folder_of(entry.kind)}/{entry.name}.rst", plugin_page(host, entry)
     engines = host.names("engine")
     lines = zip(engines, summaries(engines), strict=True)
     rows = [(f":doc:`engines/{entry.name}`", inline(line)) for entry, line in lines]

@@ -41,6 +41,7 @@ from sgdec.search.combination.renormalizing import Renormalized
 from sgdec.search.constellation import Constellation
 from sgdec.search.member import Member
 from sgdec.settings import BoundsKind
+from sgdec.utility import Utility
 
 
 @dataclass(frozen=True)
@@ -187,6 +188,16 @@ def check_file(
         raise UsageError(f"{file}: {error}") from None
 
 
+def assemble_utility(
+    utility: str | type[Utility] | Utility, options: Mapping[str, Any], context: Context, host: Host
+) -> Utility:
+    """A utility: a plugin's name, a class or an object, with its options. Raises UsageError as `assemble` does."""
+    cls = _class("utility", utility, host)
+    name = name_of(utility) if isinstance(utility, str) else cls.__name__
+    made: Utility = construct(_part(name, utility, cls, {name: options}), context)
+    return made
+
+
 def _how_to_use(host: Host, name: str) -> str | None:
     """How a run uses the plugin called ``name``; None if there is none."""
     if "@" in name:
@@ -204,7 +215,7 @@ def _class(kind: str, given: Any, host: Host) -> type[Any]:
     if isinstance(given, str):
         return host.load(kind, given)
     cls = given if isinstance(given, type) else type(given)
-    if not issubclass(cls, Decoder if kind == "decoder" else (Predictor, BatchPredictor)):
+    if not issubclass(cls, {"decoder": Decoder, "utility": Utility}.get(kind, (Predictor, BatchPredictor))):
         raise UsageError(f"{given!r} is not a {kind}. Expected the name of a plugin, a class, or an object of one.")
     require_sound(cls)
     return cls

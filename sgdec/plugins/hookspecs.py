@@ -1,4 +1,4 @@
-"""All hooks that a plugin can implement: four functions, each of which returns classes by name.
+"""All hooks that a plugin can implement: five functions, each of which returns classes by name.
 
 A plugin is a module with one or more of these functions, marked with ``@sgdec.hookimpl``. An entry point
 ``KIND.NAME`` of the group ``sgdec`` (or the option ``--plugin-file``) names that module:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from sgdec.decoder import Decoder
     from sgdec.models.base import Model
     from sgdec.protocol import BatchPredictor, Predictor
+    from sgdec.utility import Utility
 
 hookspec = pluggy.HookspecMarker("sgdec")
 hookimpl = pluggy.HookimplMarker("sgdec")
@@ -49,4 +50,10 @@ def sgdec_models() -> dict[str, type[Model]]:
 @hookspec
 def sgdec_engines() -> dict[str, type[Engine]]:
     """Engines of ``sgdec corpus`` by name."""
+    raise NotImplementedError
+
+
+@hookspec
+def sgdec_utilities() -> dict[str, type[Utility]]:
+    """Utilities by name, which compare hypotheses for minimum Bayes risk decoding."""
     raise NotImplementedError

@@ -1,4 +1,4 @@
-"""The plugin host: finds predictors, decoders and models by name, and imports only those that a run names.
+"""The plugin host: finds plugins of all kinds by name, and imports only those that a run names.
 
 Names come from the entry points of the group ``sgdec``, each called ``KIND.NAME``; reading them imports no plugin.
 Bundled and third-party plugins are found in the same way. If a plugin cannot be imported, for example because a
@@ -35,11 +35,15 @@ from sgdec.suggest import suggest
 
 log = logging.getLogger(__name__)
 
-KINDS = ("predictor", "decoder", "model", "engine")
+HOOK_OF = {
+    "predictor": "sgdec_predictors", "decoder": "sgdec_decoders", "model": "sgdec_models", "engine": "sgdec_engines",
+    "utility": "sgdec_utilities",
+}  # fmt: skip
+"""By kind of plugin, the function of `sgdec.plugins.hookspecs`."""
+KINDS = tuple(HOOK_OF)
 BUNDLED = "sgdec"
 """The distribution whose plugins are always available; all others are third parties."""
-HOOKS = tuple(f"sgdec_{kind}s" for kind in KINDS)
-"""The functions of `sgdec.plugins.hookspecs`."""
+HOOKS = tuple(HOOK_OF.values())
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 """The form of a plugin's name: its options are ``--NAME.OPTION``."""
 AT_DISTRIBUTION = re.compile(rf"({NAME.pattern})(?:@([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?))?")
@@ -222,7 +226,7 @@ class Host:
             reason = _reason(error, entry.distribution)
             raise SgdecError(f"{entry.kind} {entry.name!r} is installed but did not import: {reason}") from error
         if entry.name not in classes:
-            hook = f"sgdec_{entry.kind}s() of {entry.value}"
+            hook = f"{HOOK_OF[entry.kind]}() of {entry.value}"
             raise SgdecError(f"{what}: {hook} does not return it. {suggest(entry.name, classes)}")
         found = classes[entry.name]
         if not _is_a(entry.kind, found):
@@ -252,7 +256,7 @@ class Host:
 
     def _classes(self, plugin: Any, kind: str) -> dict[str, type[Any]]:
         """The classes that one plugin returns from the hook of one kind; SgdecError unless it is a dict of names."""
-        hook = f"sgdec_{kind}s"
+        hook = HOOK_OF[kind]
         others = [other for other in self._manager.get_plugins() if other is not plugin]
         answers = self._manager.subset_hook_caller(hook, others)()
         found = answers[0] if answers else {}
@@ -383,12 +387,15 @@ def _require_api(plugin: Any) -> None:
 def _is_a(kind: str, found: object) -> bool:
     from sgdec.decoder import Decoder
     from sgdec.protocol import BatchPredictor, Predictor
+    from sgdec.utility import Utility
 
     if kind == "engine":
         from sgdec.corpus.engine import Engine
 
         return isinstance(found, type) and issubclass(found, Engine)
-    bases = {"predictor": (Predictor, BatchPredictor), "decoder": (Decoder,), "model": (object,)}
+    bases = {
+        "predictor": (Predictor, BatchPredictor), "decoder": (Decoder,), "model": (object,), "utility": (Utility,),
+    }  # fmt: skip
     return isinstance(found, type) and issubclass(found, bases[kind])
 
 
@@ -398,7 +405,7 @@ def _not_a(kind: str, found: object) -> str:
 
     if isinstance(found, type):
         return f"class {found.__qualname__}{place(found)} is not a subclass of sgdec's {kind.capitalize()}."
-    return f"sgdec_{kind}s() returned an object of type {type(found).__name__}; expected the class itself."
+    return f"{HOOK_OF[kind]}() returned an object of type {type(found).__name__}; expected the class itself."
 
 
 def _clash(entries: Sequence[Entry]) -> str:

@@ -38,6 +38,14 @@ class Section(str):
     """The heading under which the help of commands lists a setting; it stands in the annotation of the setting."""
 
 
+class _Mark(str):
+    """Stands in the annotation of an option."""
+
+
+EXECUTES = _Mark("starts a program")
+"""The mark of an option that names a program to start. A config file, which may be untrusted, must not set it."""
+
+
 class Option(NamedTuple):
     """One option of a plugin, for help texts."""
 
@@ -180,8 +188,9 @@ def configure(cls: type[Any], given: Mapping[str, Any], *, name: str | None) -> 
 
 
 def check(cls: type[Any], given: Mapping[str, Any], *, name: str | None) -> dict[str, Any]:
-    """Convert options as `configure` does, with the same errors, but options may be missing."""
+    """Convert options of a config file, of which some may be missing. Raises the UsageError of `configure`."""
     options = _known(cls, given, name)
+    refuse_programs(cls, given, name=name)
     return {key: _convert(value, cls, flag(key, name), options[key]) for key, value in given.items()}
 
 
@@ -200,6 +209,16 @@ def configure_inside(
         if option.required and option.name not in given:
             raise UsageError(f"{where}: {name} needs {option.name}=VALUE ({_explain(option)}).")
     return {key: _convert(value, cls, f"{where}: {name}: {key}", options[key]) for key, value in given.items()}
+
+
+def refuse_programs(cls: type, given: Iterable[str], *, name: str | None) -> None:
+    """Raise UsageError if one of these options, which come from a file, starts a program (`EXECUTES`)."""
+    executing = {key for key, _, hint in parameters(cls) if EXECUTES in getattr(hint, "__metadata__", ())}
+    for key in given:
+        if key in executing:
+            raise UsageError(
+                f"{flag(key, name)} starts a program, which a config file must not. Give it on the command line."
+            )
 
 
 def _known(cls: type[Any], given: Iterable[str], name: str | None) -> dict[str, Option]:

@@ -16,7 +16,7 @@ from importlib.machinery import ModuleSpec
 from io import StringIO
 from pathlib import Path
 
-from sgdec.plugins.host import BUNDLED, Entry
+from sgdec.plugins.host import BUNDLED, HOOK_OF, Entry
 
 
 def summaries(entries: Sequence[Entry]) -> Iterator[str]:
@@ -79,7 +79,7 @@ def class_docstring(source: str, entry: Entry, bundled: Container[tuple[str, str
     The class must be defined in the module, and named in a dict literal in the module's hook.
     """
     tree = ast.parse(source)
-    hooks = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == f"sgdec_{entry.kind}s"]
+    hooks = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == HOOK_OF[entry.kind]]
     literals = [node for hook in hooks for node in ast.walk(hook) if isinstance(node, ast.Dict)]
     classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
     for literal in literals:

@@ -27,6 +27,7 @@ from sgdec.errors import SgdecError
 from sgdec.protocol import BatchPredictor, Predictor, Traits
 from sgdec.ranking import Ranking
 from sgdec.suggest import suggest
+from sgdec.utility import Aggregates, Utility
 from sgdec.wrapping import FORWARDED, Wrapper
 
 log = logging.getLogger(__name__)
@@ -57,13 +58,15 @@ HOOKS = ("read_vocabularies", "inner_context")
 PAGES: Mapping[type[Any], tuple[Methods, tuple[str, ...]]] = {
     Predictor: ({**_methods(Predictor), **ABILITIES}, tuple(Traits.__annotations__)),
     BatchPredictor: ({**_methods(BatchPredictor), **ABILITIES, **OF_BATCHES}, tuple(Traits.__annotations__)),
+    Utility: (_methods(Utility, Aggregates), tuple(Utility.__annotations__)),
 }
-"""Methods and traits of predictors, by form."""
+"""Methods and traits of predictors, by form, and of utilities."""
 DECODERS = "sgdec.decoder"
 """The module of decoders. It is known by name, because it imports the search, which lifts and checks predictors."""
 TYPES: Mapping[str, type[Any]] = {
     "on_demand": bool, "independent_rows": bool, "restricts": bool, "arcs_of_tensors": bool, "never_positive": bool,
     "max_score": Real, "exact": bool, "ranks_by": str, "ranking": Ranking,
+    "symmetric": bool, "needs_references": bool,
 }  # fmt: skip
 _WORDS: Mapping[type[Any], str] = {
     bool: "True or False", Real: "a number", str: "the name of a criterion", Ranking: "a sgdec.ranking.Ranking",
@@ -72,9 +75,10 @@ _OF_PREDICTORS = {"weight": "every predictor has an option of this name, the fac
 RESERVED: Mapping[type[Any], Mapping[str, str]] = {
     Predictor: _OF_PREDICTORS,
     BatchPredictor: _OF_PREDICTORS,
+    Utility: {"inner": "only wrappers of predictors have an inner part"},
 }
 """Names of constructor parameters that no option can have, with the reasons."""
-RESERVED_BY_DECODERS = {"inner": "only wrappers of predictors have an inner part"}
+RESERVED_BY_DECODERS = RESERVED[Utility]
 LATER = frozenset({
     "state_label", "progress", "advancing", "arcs", "release", "relaxations", "whole", "subset", "in_batches",
     "decode_stream", "restricts", "arcs_of_tensors", "way_out",
@@ -90,7 +94,7 @@ _TOLD: WeakSet[type[Any]] = WeakSet()
 
 
 def require_sound(cls: type[Any]) -> None:
-    """Raise SgdecError, with class, file and line, if the class of a predictor or decoder breaks the protocol.
+    """Raise SgdecError, with class, file and line, if the class of a plugin breaks the protocol.
 
     Warns of names that are old or perhaps misspelt.
     """
@@ -126,7 +130,7 @@ class Page(NamedTuple):
 
 
 def _page(cls: type[Any]) -> Page | None:
-    """The page of a class; None if it is neither a predictor nor a decoder."""
+    """The page of a class; None if it is neither a predictor nor a decoder nor a utility."""
     for form, (methods, traits) in PAGES.items():
         if issubclass(cls, form):
             return Page(methods, traits, RESERVED[form])
@@ -173,7 +177,7 @@ def _doubts(cls: type[Any]) -> Iterator[str]:
         yield NEVER_POSITIVE
     yield from (said for near, said in _misspelt(cls, page.methods, page.traits) if near in LATER)
     yield from (said for needed, said in _never_given(cls, page.reserved) if not needed)
-    if page.reserved is not RESERVED_BY_DECODERS and "renormalize" in inspect.signature(cls.__init__).parameters:
+    if page.reserved is _OF_PREDICTORS and "renormalize" in inspect.signature(cls.__init__).parameters:
         yield "its option 'renormalize' hides the one that every predictor has. Choose another name."
 
 
@@ -192,7 +196,7 @@ def _wrong_never_positive(predictor: Any) -> str | None:
 
 def _declared(cls: type[Any]) -> list[str]:
     """The public names of a class and its bases outside the protocol."""
-    ours = {"sgdec.protocol", DECODERS, "sgdec.renamed", "builtins", "abc", "typing"}
+    ours = {"sgdec.protocol", "sgdec.utility", DECODERS, "sgdec.renamed", "builtins", "abc", "typing"}
     return [name for base in cls.__mro__ if base.__module__ not in ours for name in vars(base) if name[0] != "_"]
 
 

@@ -11,7 +11,8 @@
 
 Every promise of the protocol is then one test, which names the broken promise when it fails. `promises` returns them
 as values, to run them without pytest. `PredictorSearchContract` is for predictors that exact searches can use;
-`ExactDecoderContract` and `BeamContract` add the promises of exact decoders and of beam search to `DecoderContract`.
+`ExactDecoderContract` and `BeamContract` add the promises of exact decoders and of beam search to `DecoderContract`;
+`UtilityContract` is for utilities.
 The contracts of models are in `sgdec.testing.seq2seq_contract` and `sgdec.testing.language_model_contract`.
 """
 
@@ -25,6 +26,7 @@ from sgdec.testing.promises import Promise, breach, promises
 from sgdec.testing.random_spaces import random_lattice, random_space
 from sgdec.testing.tiny_spaces import TinySpace, tiny_spaces
 from sgdec.testing.toys import BatchTable, Bonus, Forced, Lattice, OnDemandTable, PassThrough, Table
+from sgdec.testing.utility_contract import UtilityContract
 
 __all__ = [
     "BatchTable",
@@ -42,6 +44,7 @@ __all__ = [
     "Promise",
     "Table",
     "TinySpace",
+    "UtilityContract",
     "breach",
     "enumerate_space",
     "promises",

@@ -13,9 +13,10 @@ from sgdec.plugins.surface import require_sound
 from sgdec.protocol import BatchPredictor, Predictor, Result
 from sgdec.ranking import Ranking
 from sgdec.testing.enumeration import Path
+from sgdec.utility import Utility
 
 
-def keeps_to_the_protocol(plugin: Predictor | BatchPredictor | Decoder) -> None:
+def keeps_to_the_protocol(plugin: Predictor | BatchPredictor | Decoder | Utility) -> None:
     """Raise AssertionError if the class of a plugin would be refused when it is loaded."""
     try:
         require_sound(type(plugin))

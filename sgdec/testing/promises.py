@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sgdec.testing.decoder_contract import DecoderContract
 from sgdec.testing.predictor_contract import PredictorContract
 from sgdec.testing.predictor_search_contract import PredictorSearchContract
+from sgdec.testing.utility_contract import UtilityContract
 
 if TYPE_CHECKING:
     from sgdec.testing.model_contract import ModelContract
@@ -29,7 +30,7 @@ class Promise:
 
 
 def promises(
-    contract: PredictorContract | PredictorSearchContract | DecoderContract | ModelContract[Any],
+    contract: PredictorContract | PredictorSearchContract | DecoderContract | UtilityContract | ModelContract[Any],
 ) -> list[Promise]:
     """All promises of a contract, in the order of its file, after those that it inherits.
 

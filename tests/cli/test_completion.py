@@ -67,6 +67,7 @@ def test_all_commands_are_proposed_with_their_line() -> None:
         ("decode --predictors wc ", "<file>"),
         ("decode --config ", "<file>"),
         ("train --train a.en a", "<file>"),
+        ("plugins chr", "chrf"),
         ("demo c", "corpus"),
         ("corpus --engine ra", "ray"),
         ("corpus a.txt --output d -- --predictors lr", "lrhiero"),
@@ -101,7 +102,11 @@ def test_a_decoder_inside_another_is_completed(incomplete: str, expected: str) -
     assert list(items(f"{line}={incomplete}")) == [f"--best-of-two.second={each}" for each in expected.split()]
 
 
-@pytest.mark.parametrize("entry", Host(autoload=False).names(), ids=lambda entry: f"{entry.kind}.{entry.name}")
+ON_LINES = [entry for entry in Host(autoload=False).names() if entry.kind != "utility"]
+"""Plugins that have options of their own on a command line; those of a utility are in the option that names it."""
+
+
+@pytest.mark.parametrize("entry", ON_LINES, ids=lambda entry: f"{entry.kind}.{entry.name}")
 def test_every_option_of_a_plugin_on_the_line_is_proposed_with_its_description(entry: Entry) -> None:
     lines = {"predictor": "decode --predictors {}", "decoder": "decode --decoder {}", "model": "train --model {}"}
     lines["engine"] = "corpus --engine {}"

@@ -20,7 +20,7 @@ from sgdec.testing import Table
 
 
 def test_methods_are_called_with_the_numbers_of_arguments_that_the_page_says() -> None:
-    simple, batch = (methods for methods, _ in surface.PAGES.values())
+    simple, batch, of_utilities = (methods for methods, _ in surface.PAGES.values())
     page = surface._page(BatchDecoder)
     assert page is not None
     assert {name: simple[name] for name in ("initialize", "predict_next", "consume", "get_state", "set_state")} == {
@@ -33,6 +33,7 @@ def test_methods_are_called_with_the_numbers_of_arguments_that_the_page_says() -
         "decode": (1,), "decode_batch": (1,), "decode_stream": (2,), "in_batches": (2,), "caveat": (2,),
         "way_out": (2,),
     }  # fmt: skip
+    assert of_utilities == {"pairwise": (3,), "aggregated": (4,)}
     of_both = {"best_remaining": (1,), "worst_remaining": (1,), "state_key": (1,), "attention": (1,)}
     of_both |= {"state_label": (1,), "progress": (1,), "advancing": (1,)}
     of_both |= {"steps": (2,), "arcs": (2,), "release": (1,), "summary": (0,), "relaxations": (1,)}

@@ -12,13 +12,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from sgdec.plugins.host import Host
+from sgdec.plugins.host import HOOK_OF, Host
 from sgdec.protocol import BatchPredictor, Predictor
 from tests.helpers.places import ROOT
 
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 HOST = Host(autoload=False)
 KINDS = ["predictor", "decoder", "model"]
+TABLES = [*KINDS, "utility"]
 SOURCES = {"sgdec_predictors": ROOT / "predictors", "sgdec_decoders": ROOT / "decoders", "sgdec": ROOT}
 LINES = 150
 BOUNDS = 2
@@ -35,7 +36,7 @@ class Row(NamedTuple):
 
 def table(kind: str) -> Path:
     """The page with the table of a kind of plugins."""
-    return ROOT / "docs" / "reference" / f"{kind}s.md"
+    return ROOT / "docs" / "reference" / f"{HOOK_OF[kind].removeprefix('sgdec_')}.md"
 
 
 def rows(kind: str) -> Iterator[Row]:
@@ -51,14 +52,14 @@ def classes(kind: str, row: Row) -> list[type[Any]]:
     return [HOST.load(kind, name) for name in row.names]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TABLES)
 def test_a_table_names_everything_that_is_registered_and_nothing_else(kind: str) -> None:
     named = [name for row in rows(kind) for name in row.names]
     bundled = [entry.name for entry in HOST.names(kind) if entry.distribution == "sgdec"]
     assert sorted(named) == sorted(bundled)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TABLES)
 def test_a_row_leads_to_the_file_of_its_class(kind: str) -> None:
     for row in rows(kind):
         for cls in classes(kind, row):
@@ -75,9 +76,9 @@ def test_the_readme_names_every_plugin_once_in_its_family() -> None:
     assert sorted(named) == sorted(listed)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TABLES)
 def test_every_row_says_all_that_the_head_of_its_table_asks_for(kind: str) -> None:
-    columns = {"predictor": 4, "decoder": 4, "model": 3}[kind]
+    columns = {"predictor": 4, "decoder": 4, "model": 3, "utility": 4}[kind]
     for row in rows(kind):
         assert len(row.cells) == columns and all(row.cells), row.names
 

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from sgdec.cli.main import COMMANDS
-from sgdec.plugins.host import HOOKS, Host
+from sgdec.plugins.host import HOOK_OF, HOOKS, Host
 from sgdec.testing import BeamContract, DecoderContract, PredictorContract, PredictorSearchContract
 from tests.helpers.places import ROOT
 from tests.helpers.public_modules import public_modules
@@ -90,7 +90,8 @@ def test_pages_of_the_examples_are_pages_of_the_site(site: Path, index: dict[str
 
 def test_all_that_is_registered_has_a_page(index: dict[str, Any]) -> None:
     expected = {f"reference/commands/{name}" for name in COMMANDS}
-    expected |= {f"reference/{entry.kind}s/{entry.name}" for entry in Host(autoload=False).names()}
+    plugins = [(HOOK_OF[entry.kind].removeprefix("sgdec_"), entry.name) for entry in Host(autoload=False).names()]
+    expected |= {f"reference/{folder}/{name}" for folder, name in plugins}
     assert expected <= set(index["docnames"])
 
 
