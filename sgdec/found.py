@@ -66,7 +66,7 @@ class FoundHypothesis:
 
     @property
     def count(self) -> int | None:
-        """How often it was drawn; None if the decoder draws nothing."""
+        """The number of its draws; None if the decoder draws nothing."""
         return self.found.count
 
     @property
@@ -116,7 +116,7 @@ class FoundHypothesis:
         return row
 
     def _drawn(self) -> dict[str, int | float]:
-        """What is known of its draws."""
+        """Its numbers from random draws, by name, if it has any."""
         found = self.found
         numbers = {"log_q": _number(found.log_q), "log_weight": _number(found.log_weight)}
         counted: dict[str, int | float] = {} if found.count is None else {"count": int(found.count)}

@@ -351,7 +351,7 @@ class Hypothesis:
     text: str | None = None
     """The text if words were copied from the source (`sgdec.tasks.copying`); None if the tokens determine it."""
     count: int | None = None
-    """How often a decoder that draws at random drew this hypothesis; None if it is not one of several draws."""
+    """The number of its draws by a decoder that draws at random; None if it is not one of several draws."""
     log_q: float | None = None
     """The log-probability of one draw under the local distributions of its steps; None if it was not drawn so."""
     log_weight: float | None = None
