@@ -62,7 +62,7 @@ class Link(ABC):
 
 
 @dataclass(frozen=True)
-class Temperature(Link):
+class TemperatureLink(Link):
     """p_w becomes p_w ^ (1 / ``value``), renormalised: scores divided by T > 0. Keeps all tokens.
 
     As in transformers.
@@ -264,12 +264,12 @@ class Mirostat(Link):
 
 
 LINKS: dict[str, type[Link]] = {
-    each.name: each for each in (Temperature, TopK, TopP, MinP, Typical, Epsilon, Eta, TopNSigma, Mirostat)
+    each.name: each for each in (TemperatureLink, TopK, TopP, MinP, Typical, Epsilon, Eta, TopNSigma, Mirostat)
 }
 """All links by name."""
 
 
-class Local(NamedTuple):
+class LocalDistribution(NamedTuple):
     """The chained distribution of each row."""
 
     places: Ints
@@ -286,7 +286,7 @@ class Chain:
 
     >>> chain = Chain.parse("top_k=2 + temperature=0.5")
     >>> chain, str(chain)
-    (Chain(links=(TopK(k=2), Temperature(value=0.5))), 'top_k=2+temperature=0.5')
+    (Chain(links=(TopK(k=2), TemperatureLink(value=0.5))), 'top_k=2+temperature=0.5')
     >>> local = chain.apply(np.log([0.2, 0.1, 0.4, 0.3]))
     >>> local.places, np.exp(local.log_probs).round(2)
     (array([2, 3]), array([0.64, 0.36]))
@@ -317,7 +317,7 @@ class Chain:
         if top_k:
             links.append(TopK(top_k))
         if temperature != 1.0:
-            links.append(Temperature(temperature))
+            links.append(TemperatureLink(temperature))
         if top_p < 1.0:
             links.append(TopP(top_p))
         return cls(tuple(links))
@@ -327,7 +327,7 @@ class Chain:
         """The number that a new draw begins with; None if no link keeps one."""
         return self.links[-1].start if self.links else None
 
-    def apply(self, scores: Floats, states: Floats | float | None = None) -> Local:
+    def apply(self, scores: Floats, states: Floats | float | None = None) -> LocalDistribution:
         """The chained distribution from scores ``[..., n]`` of ascending tokens, normalised or not; -inf = no token.
 
         ``states`` ``[...]``: the numbers of the draws, for chains whose `start` is not None (which is the default). A
@@ -339,7 +339,7 @@ class Chain:
         for link in self.links:
             given, kept = kept, link.apply(kept, state)
         after = None if state is None else self.links[-1].after(given, state)
-        return Local(places[..., : kept.shape[-1]], _log_probabilities(kept), after)
+        return LocalDistribution(places[..., : kept.shape[-1]], _log_probabilities(kept), after)
 
     def __str__(self) -> str:
         return "+".join(map(str, self.links))

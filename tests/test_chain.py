@@ -20,7 +20,7 @@ from sgdec.chain import (
     Link,
     MinP,
     Mirostat,
-    Temperature,
+    TemperatureLink,
     TopK,
     TopNSigma,
     TopP,
@@ -61,7 +61,7 @@ def theirs(link: Link) -> Callable[[Any, Any], Any]:
     from transformers.generation import logits_process as peer
 
     match link:
-        case Temperature(value):
+        case TemperatureLink(value):
             return peer.TemperatureLogitsWarper(float(value))
         case TopK(k):
             return peer.TopKLogitsWarper(k)
@@ -160,7 +160,7 @@ def test_a_temperature_changes_no_cut_by_top_n_sigma() -> None:
 def test_mirostat_is_algorithm_2() -> None:
     """One draw after the other, in a plain loop over the paper's lines, beside rows that are other draws."""
     target, rate = 2.0, 0.3
-    chain = Chain((Temperature(1.5), Mirostat(target, rate)))
+    chain = Chain((TemperatureLink(1.5), Mirostat(target, rate)))
     rows = EDGES["random"]
     mus = np.full(len(rows), 2 * target)
     states: Any = None
@@ -195,7 +195,7 @@ def test_mirostat_averages_its_target() -> None:
 
 
 LINKS_OF_ALL_KINDS = st.one_of(
-    st.builds(Temperature, st.floats(1e-3, 1e20)),
+    st.builds(TemperatureLink, st.floats(1e-3, 1e20)),
     st.builds(TopK, st.integers(1, 60)),
     *(st.builds(cls, st.floats(0, 1, exclude_min=True)) for cls in (TopP, MinP, Typical)),
     *(st.builds(cls, st.floats(0, 1, exclude_min=True, exclude_max=True)) for cls in (Epsilon, Eta)),

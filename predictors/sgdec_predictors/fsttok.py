@@ -65,7 +65,7 @@ from sgdec.files import LatticeError
 from sgdec.protocol import FORBIDDEN, Candidates, SparseRow, State, ability
 from sgdec_predictors.automata.semirings import LOG, TROPICAL, times
 from sgdec_predictors.wrapping.inner_tokens import Inner, InnerPrefix, Translator
-from sgdec_predictors.wrapping.transducer import Machine, Outputs, TransducerWays, WrittenArc
+from sgdec_predictors.wrapping.transducer import Machine, NextOutputs, TransducerWays, WrittenArc
 
 NOTHING: frozenset[int] = frozenset()
 WIDE_LOOKAHEAD = 16
@@ -436,7 +436,7 @@ def _along(pair: Pair, arc: WrittenArc) -> float:
     return pair.score + arc.score + (pair.inner.score(arc.output) if arc.output >= 0 else 0.0)
 
 
-def _reduced(combine: Any, outputs: Outputs, inner: InnerPrefix) -> float:
+def _reduced(combine: Any, outputs: NextOutputs, inner: InnerPrefix) -> float:
     """The combined score of the outputs that can be written next."""
     return float(combine.reduce(inner.scores(outputs.tokens) + outputs.scores))
 

@@ -107,7 +107,7 @@ class InnerDecoder(PluginName):
         return [CompletionItem(before + item.value, help=item.help) for item in items if item.type == "plain"]
 
 
-class Links(click.types.StringParamType):
+class ChainLinks(click.types.StringParamType):
     """``NAME=VALUE+NAME=VALUE`` (`sgdec.chain`): completes the name of the last link."""
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -199,7 +199,7 @@ def _kind(option: Option, host: Host) -> click.ParamType[Any]:
     if "decoder" in values:
         return InnerDecoder(host)
     if "chain" in values:
-        return Links()
+        return ChainLinks()
     if len(values) > 1 and not {"int", "float", "text"} & set(values):
         return click.Choice(values)
     return click.Path() if "text" in values else click.STRING

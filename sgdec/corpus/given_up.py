@@ -24,7 +24,7 @@ from sgdec.ranking import Ranking
 from sgdec.search.outcome import Outcome
 
 
-class ScoredRows:
+class ScoredLines:
     """Writes the scores of consecutive lines."""
 
     def __init__(
@@ -68,7 +68,7 @@ def rows_of_given_up(
     with tempfile.TemporaryDirectory() as folder:
         if manifest.targets:
             ids = range(failure.id, failure.id + 1)
-            scores = ScoredRows(rows, manifest, ids, names, Ranking(), 0.0)
+            scores = ScoredLines(rows, manifest, ids, names, Ranking(), 0.0)
             for target in targets_of(manifest, task.chunk, ids)[0]:
                 scores.write(target.entry, outcome)
             scores.finish()

@@ -355,7 +355,7 @@ def is_unchanged(path: str, before: Sequence[Input]) -> bool:
         return False
 
 
-class Tally(Protocol):
+class LineTally(Protocol):
     """Divides the lines of one file among chunks while it is read."""
 
     @property
@@ -374,7 +374,7 @@ class Tally(Protocol):
         """The file that was read."""
 
 
-def survey_file(path: str, tally: Tally, store: Store) -> tuple[Input, ChunkTable]:
+def survey_file(path: str, tally: LineTally, store: Store) -> tuple[Input, ChunkTable]:
     """Read one file once: its hash, and its chunks with their checksums."""
     with reading(path), opened(path) as file:
         if not is_seekable(path, file):
@@ -388,7 +388,7 @@ def survey_file(path: str, tally: Tally, store: Store) -> tuple[Input, ChunkTabl
         return tally.input(path, absolute(path), before[1]), tally.chunks
 
 
-def _unpack(file: IO[bytes], path: str, tally: Tally, folder: Path) -> tuple[Input, ChunkTable]:
+def _unpack(file: IO[bytes], path: str, tally: LineTally, folder: Path) -> tuple[Input, ChunkTable]:
     """The same while a copy is written, whose name is its hash, so that another content is another file."""
     folder.mkdir(parents=True, exist_ok=True)
     beside = folder / f".{uuid.uuid4().hex}"

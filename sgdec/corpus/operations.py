@@ -10,7 +10,7 @@ from typing import IO
 from sgdec.corpus.checking import lines_of
 from sgdec.corpus.chunk_lines import lines_of_chunk
 from sgdec.corpus.engine import Job, Task
-from sgdec.corpus.given_up import ScoredRows
+from sgdec.corpus.given_up import ScoredLines
 from sgdec.corpus.manifest import Manifest
 from sgdec.corpus.targets import targets_of
 from sgdec.io.results import make_writer
@@ -110,7 +110,7 @@ class Scoring(Operation):
             for target in of_line
         )
         names = self._run.parts.constellation.names
-        writer = ScoredRows(rows, manifest, ids, names, self._ranking, self._asked["old_weight"])
+        writer = ScoredLines(rows, manifest, ids, names, self._ranking, self._asked["old_weight"])
         scored = self._run.scorer(self._ranking).run(pairs, lambda done: advanced(done * len(ids) // len(flat)))
         for target, outcome in zip(flat, scored, strict=True):
             writer.write(target.entry, outcome)

@@ -41,7 +41,7 @@ from sgdec.models.encoder_decoder import (
 from sgdec.models.gru import GRUDecoder, GRUEncoder
 
 
-class Part(NamedTuple):
+class SourcePart(NamedTuple):
     """One of two sources, as a separate batch."""
 
     tokens: Tensor
@@ -53,8 +53,8 @@ class Part(NamedTuple):
 class Cut(NamedTuple):
     """Both sources of each sentence, separated."""
 
-    first: Part
-    second: Part
+    first: SourcePart
+    second: SourcePart
     mask: Tensor
     """[B, S] true at tokens of the whole sequence"""
     in_second: Tensor
@@ -87,9 +87,9 @@ def cut(source: Tensor, lengths: Tensor) -> Cut:
         )
     mask = positions < lengths[:, None]
     longest = int(ends.max()) + 1
-    first = Part(source[:, :longest], positions[:longest] <= ends[:, None])
+    first = SourcePart(source[:, :longest], positions[:longest] <= ends[:, None])
     shifted = (ends + 1)[:, None] + positions[: int((lengths - ends).max()) - 1]  # [B, S_2] positions in the sequence
-    second = Part(source.gather(1, shifted.clamp(max=source.size(1) - 1)), shifted < lengths[:, None])
+    second = SourcePart(source.gather(1, shifted.clamp(max=source.size(1) - 1)), shifted < lengths[:, None])
     in_second = mask & (positions > ends[:, None])
     place = torch.where(in_second, positions - (ends + 1)[:, None] + longest, positions)
     return Cut(first, second, mask, in_second, place.clamp(max=longest + second.mask.size(1) - 1))

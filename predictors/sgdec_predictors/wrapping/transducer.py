@@ -61,7 +61,7 @@ class Flat(NamedTuple):
     scores: Floats
 
 
-class Outputs(NamedTuple):
+class NextOutputs(NamedTuple):
     """The tokens that can be written next after a state, whatever is read before."""
 
     tokens: Ints
@@ -92,8 +92,8 @@ class Machine(dict[int, TransducerWays]):
         self._raw = found
         self._semiring = semiring
         self._flat: dict[int, Flat] = {}
-        self._next: dict[int, Outputs] = {}
-        self._pending: dict[int, Outputs] = {}
+        self._next: dict[int, NextOutputs] = {}
+        self._pending: dict[int, NextOutputs] = {}
         self._quiet: dict[int, QuietArcs | None] = {}
         _check(found, path, vocab_size)
         self._alive = _alive(found)
@@ -136,13 +136,13 @@ class Machine(dict[int, TransducerWays]):
             found = self._flat[state] = Flat(np.array(tokens, int), np.array(outputs, int), np.array(scores, float))
         return found
 
-    def outputs(self, state: int) -> Outputs:
+    def outputs(self, state: int) -> NextOutputs:
         """The outputs that can come next after a state; no cost may be negative. Each state is computed once."""
         if state not in self._next:
             self._next[state] = self._outputs_from(state, -1)
         return self._next[state]
 
-    def pending(self, state: int) -> Outputs:
+    def pending(self, state: int) -> NextOutputs:
         """The same, but paths end in the start state, in which all that was read has been written."""
         if state not in self._pending:
             self._pending[state] = self._outputs_from(state, self.start)
@@ -156,7 +156,7 @@ class Machine(dict[int, TransducerWays]):
             self._quiet[state] = _quiet_arcs(after) if after else None
         return self._quiet[state]
 
-    def _outputs_from(self, state: int, last: int) -> Outputs:
+    def _outputs_from(self, state: int, last: int) -> NextOutputs:
         """Dijkstra's algorithm over the arcs that write nothing; paths end in the state ``last``."""
         first, outputs, costs, targets = self._as_lists
         found: dict[int, float] = {}
@@ -181,7 +181,7 @@ class Machine(dict[int, TransducerWays]):
             if end < found.get(EOS, math.inf):
                 found[EOS] = end
         order = sorted(found)
-        return Outputs(np.array(order, np.int64), -np.array([found[token] for token in order], float))
+        return NextOutputs(np.array(order, np.int64), -np.array([found[token] for token in order], float))
 
     @cached_property
     def _as_lists(self) -> tuple[list[int], list[int], list[float], list[int]]:
@@ -272,7 +272,7 @@ class Machine(dict[int, TransducerWays]):
         return [*(arc for several in ways.arcs.values() for arc in several), *ways.silent, *ways.otherwise]
 
 
-def _quiet_arcs(after: dict[int, Outputs]) -> QuietArcs:
+def _quiet_arcs(after: dict[int, NextOutputs]) -> QuietArcs:
     tokens, scores = zip(*after.values(), strict=True)
     starts = np.cumsum([0, *map(len, tokens[:-1])])
     return QuietArcs(np.array(list(after)), starts, np.concatenate(tokens), np.concatenate(scores))
