@@ -48,30 +48,44 @@ log = logging.getLogger(__name__)
     "--unlisted", type=click.Choice(UNLISTED), default="unk", show_default=True,
     help="Replace words that are not listed by <unk> or by their characters, or forbid them.",
 )  # fmt: skip
+@click.option(
+    "--eager", is_flag=True,
+    help="Write each token with the character that completes it, not when the rest of the word is certain.",
+)  # fmt: skip
 @click.option("--word2char", is_flag=True, help="Write the spellings of words for the predictor word2char instead.")
 def command(
-    outer: str, inner: str, output: str, texts: tuple[str, ...], segmentations: str, unlisted: Any, word2char: bool
+    outer: str,
+    inner: str,
+    output: str,
+    texts: tuple[str, ...],
+    segmentations: str,
+    unlisted: Any,
+    eager: bool,
+    word2char: bool,
 ) -> None:
     """Write a transducer from the decoder's tokens to a predictor's, for fsttok.
 
     \b
     # decode characters with models of words and of pieces
     sgdec transducer --from char.spm --to word.spm --text train.de \\
-        --output char2word.fst
+        --eager --output char2word.fst
     sgdec transducer --from char.spm --to bpe.spm --text train.de \\
-        --output char2bpe.fst
+        --eager --unlisted forbid --output char2bpe.fst
     sgdec decode --predictors nmt,fsttok:nmt,fsttok:nmt --nmt.model char/best \\
         --nmt2.model word/best --fsttok.path char2word.fst \\
         --nmt3.model bpe/best --fsttok2.path char2bpe.fst \\
-        --decoder syncbeam --syncbeam.symbol ▁ input.txt
+        --decoder beam --beam.stop full input.txt
 
     Tokenizers are of any kind: characters, words, BPE or unigram pieces, but not byte-level BPE.
 
     A word that is not listed, or that is segmented differently from the tokenizer, becomes <unk> at the first
     character that differs from the list. With --unlisted spell it becomes the single characters that the inner
     tokenizer has, and <unk> for the others. With --unlisted forbid it is impossible.
+
+    With --eager scores come as early as they can, which a search over characters needs, at the cost of more steps of
+    the predictor; words that are not listed are replaced as a whole.
     """
-    from sgdec.text.transducers import all_segmentations, canonical, words_of
+    from sgdec.text import transducers
     from sgdec.text.vocabulary import load_vocabulary
 
     vocabularies = load_vocabulary(outer), load_vocabulary(inner)
@@ -79,14 +93,15 @@ def command(
         _write_spellings(output, *vocabularies)
         return
     if segmentations == "all":
-        if texts:
-            raise UsageError("--segmentations all lists no words; omit --text.")
-        drawing, about = all_segmentations(*vocabularies), "all segmentations"
+        if texts or eager:
+            raise UsageError(f"--segmentations all lists no words; omit {'--text' if texts else '--eager'}.")
+        drawing, about = transducers.all_segmentations(*vocabularies), "all segmentations"
     else:
-        words = words_of(*vocabularies, chain.from_iterable(map(read_lines, texts)))
+        words = transducers.words_of(*vocabularies, chain.from_iterable(map(read_lines, texts)))
         if not words:
             raise UsageError("no words to list; give --text FILE, such as the target side of the training text.")
-        drawing, skipped = canonical(*vocabularies, words, unlisted)
+        draw = transducers.eager if eager else transducers.canonical
+        drawing, skipped = draw(*vocabularies, words, unlisted)
         about = f"{counted(len(words) - skipped, 'word')}"
         if skipped:
             about += f" ({skipped:,} left out: {outer} cannot spell them)"

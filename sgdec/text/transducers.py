@@ -11,6 +11,11 @@ tokens. At each node it writes the inner tokens that all words with this prefix 
 leads all other words, and other segmentations of listed words, to the replacement that `Unlisted` selects. No inner
 token is written before all of its text is read, so that the written tokens are also a prefix of the replacement.
 
+**Eager** (`eager`): the same tokens, but each is written with the outer token that completes its text, whatever the
+rest of the word will be. So a prefix has a path for each way in which the words of the list that begin with it are
+segmented up to there, and inner scores come as early as they can: for searches that compare prefixes, such as beams
+over characters. Other words are replaced as a whole.
+
 **All** (`all_segmentations`): any sequence of inner tokens with the same text. A piece is written with the outer
 token that completes it. A state is the text that has been read and not yet written.
 """
@@ -76,9 +81,20 @@ class _Node:
     """The inner tokens of the word that ends here."""
     shared: tuple[int, ...] = ()
     """The common prefix of the inner tokens of all words with this outer prefix."""
+    before: tuple[_Node, int] | None = None
+    """The node of the prefix without its last token, and that token; None for the root."""
 
     def after(self, token: int, text: str) -> _Node:
-        return self.children.setdefault(token, _Node(self.text + text))
+        return self.children.setdefault(token, _Node(self.text + text, before=(self, token)))
+
+    @property
+    def path(self) -> list[tuple[_Node, int]]:
+        """The nodes from the root to this one, without the root, each with its last token."""
+        found, node = [], self
+        while node.before is not None:
+            found.append((node, node.before[1]))
+            node = node.before[0]
+        return found[::-1]
 
     @cached_property
     def below(self) -> list[_Node]:
@@ -120,7 +136,7 @@ def canonical(
         state, written = places[node], written_at.get(node, ())
         for token, child in node.children.items():
             places[child] = drawing.new_state()
-            written_at[child] = child.shared if other is None else _read_in_full(child, inner)
+            written_at[child] = child.shared if other is None else _read_in_full(child, inner, child.shared)
             drawing.add(state, token, written_at[child][len(written) :], places[child])
         if node.word is not None:
             drawing.add(state, EPSILON, node.word[len(written) :], ROOT)
@@ -131,6 +147,48 @@ def canonical(
                 rest = node.text[sum(len(inner.text_of(token) or "") for token in written) :]
                 other.instead_of_the_rest(state, rest, may_end=node.word is None)
     return drawing, skipped
+
+
+def eager(
+    outer: Tokenizer, inner: Tokenizer, words: Iterable[str], unlisted: Unlisted = "unk"
+) -> tuple[Drawing, int]:
+    """The transducer of the same words that writes each inner token as soon as its text is read.
+
+    Words that are not listed are replaced as a whole. Returns and raises the same as `canonical`.
+    """
+    texts = _texts(outer)
+    root, skipped = _tree(outer, inner, texts, words)
+    drawing = Drawing()
+    places: dict[tuple[_Node, tuple[int, ...]], int] = {}
+    """The state inside words after an outer prefix, if these inner tokens have been written."""
+    for last in root.below:
+        if last.word is None:
+            continue
+        state, before = ROOT, 0
+        for node, token in last.path:
+            whole = node is last
+            after = len(last.word) if whole else len(_read_in_full(node, inner, last.word))
+            place = node, last.word[:after]
+            if whole or place not in places:
+                target = ROOT if whole else places.setdefault(place, drawing.new_state())
+                drawing.add(state, token, last.word[before:after], target)
+            state, before = ROOT if whole else places[place], after
+    if unlisted != "forbid":
+        _add_unlisted(drawing, root, _Unlisted(drawing, texts, _letters(inner, unlisted)))
+    return drawing, skipped
+
+
+def _add_unlisted(drawing: Drawing, root: _Node, other: _Unlisted) -> None:
+    """Add the paths of unlisted words: they write nothing until the word has left the list."""
+    places = {root: ROOT}
+    for node in root.below:
+        for token, child in node.children.items():
+            places[child] = drawing.new_state()
+            drawing.add(places[node], token, (), places[child])
+        if node is root:
+            other.instead_of_first_tokens(node.children)
+        else:
+            other.instead_of_the_rest(places[node], node.text, may_end=node.word is None)
 
 
 def all_segmentations(outer: Tokenizer, inner: Tokenizer) -> Drawing:
@@ -298,15 +356,15 @@ def _common_beginning(several: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     return first[: len(last)]
 
 
-def _read_in_full(node: _Node, inner: Tokenizer) -> tuple[int, ...]:
-    """The longest part of the common inner tokens at a node whose text is not longer than the text read."""
+def _read_in_full(node: _Node, inner: Tokenizer, tokens: tuple[int, ...]) -> tuple[int, ...]:
+    """The longest beginning of these inner tokens whose text is not longer than the text read at a node."""
     length = 0
-    for place, token in enumerate(node.shared):
+    for place, token in enumerate(tokens):
         text = inner.text_of(token)
         if text is None or length + len(text) > len(node.text):
-            return node.shared[:place]
+            return tokens[:place]
         length += len(text)
-    return node.shared
+    return tokens
 
 
 def _label(token: int) -> int:

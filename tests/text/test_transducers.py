@@ -7,7 +7,7 @@ own segmentation; one of all segmentations has each of them once.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from sgdec import UNK, Source, UsageError
 from sgdec.io.transducer import write_transducer
 from sgdec.lifting import lift
 from sgdec.testing import Bonus
-from sgdec.text.transducers import Drawing, all_segmentations, canonical, spellings, words_of
+from sgdec.text.transducers import Drawing, all_segmentations, canonical, eager, spellings, words_of
 from sgdec.text.vocabulary import Kind, Tokenizer, train
 from tests.helpers.drawn_transducers import Drawn
 
@@ -54,13 +54,14 @@ def written(transducer: Drawn, tokens: Sequence[int]) -> list[tuple[int, ...]]:
     return [tokens for _, tokens in transducer.paths(tokens)]
 
 
+@pytest.mark.parametrize("draw", [canonical, eager])
 @pytest.mark.parametrize("outer", KINDS)
 @pytest.mark.parametrize("inner", KINDS)
 @pytest.mark.parametrize("unlisted", ["unk", "spell", "forbid"])
 def test_a_sentence_of_listed_words_has_one_path_the_inner_tokenizers_own(
-    outer: Kind, inner: Kind, unlisted: str
+    draw: Callable[..., tuple[Drawing, int]], outer: Kind, inner: Kind, unlisted: str
 ) -> None:
-    drawing, skipped = canonical(vocabulary(outer), vocabulary(inner), WORDS, unlisted)  # type: ignore[arg-type]
+    drawing, skipped = draw(vocabulary(outer), vocabulary(inner), WORDS, unlisted)
     assert skipped == 0
     transducer, rng = drawn(drawing), random.Random(7)
     for length in (0, 1, 1, 2, 3, 5):
@@ -79,6 +80,44 @@ def test_a_canonical_transducer_needs_one_inner_prefix_a_prefix(inner: Kind, tmp
         states = wrapper.consume_batch(states, [token])
         assert len(states[0].pairs) == 1
     assert wrapper.summary() is None
+
+
+@pytest.mark.parametrize("inner", ["bpe", "unigram", "word", "mixed"])
+def test_an_eager_transducer_writes_each_token_as_soon_as_its_text_is_read(inner: Kind) -> None:
+    """And nothing before: after each prefix of a word's characters, some path has written just the tokens read."""
+    outer, there = vocabulary("char"), vocabulary(inner)
+    transducer = drawn(eager(outer, there, WORDS, "forbid")[0])
+    for word in ("Hausfrau", "Hunderte", "der"):
+        read, text, tokens = outer.encode(word), "▁" + word, there.encode(word)
+        places: set[tuple[int, tuple[int, ...]]] = {(0, ())}
+        for number, token in enumerate(read, 1):
+            places = {
+                (arc.target, (*before, arc.output) if arc.output else before)
+                for state, before in places
+                for arc in transducer.arcs.get(state, [])
+                if arc.input == token
+            }
+            full = [n for n in range(len(tokens) + 1) if text[:number].startswith(spelled(there, tokens[:n]))]
+            assert tokens[: max(full)] in {before for _, before in places}
+            assert all(text[:number].startswith(spelled(there, before)) for _, before in places)
+
+
+def spelled(vocabulary: Tokenizer, tokens: Sequence[int]) -> str:
+    return "".join(vocabulary.text_of(token) or "?" for token in tokens)
+
+
+@pytest.mark.parametrize(
+    ("unlisted", "expected"), [("unk", ["<unk>"]), ("spell", list("▁Hundemann")), ("forbid", None)]
+)
+def test_an_eager_transducer_replaces_unlisted_words_as_a_whole(unlisted: str, expected: list[str] | None) -> None:
+    outer, inner = vocabulary("char"), vocabulary("bpe")
+    transducer = drawn(eager(outer, inner, WORDS, unlisted)[0])  # type: ignore[arg-type]
+    for before, after in (("", ""), ("der ", " und"), ("Hund ", "")):
+        found = written(transducer, outer.encode(f"{before}Hundemann{after}"))
+        own = [list(map(inner.piece, inner.encode(part))) for part in (before, after)]
+        assert [list(map(inner.piece, tokens)) for tokens in found] == (
+            [] if expected is None else [own[0] + expected + own[1]]
+        )
 
 
 @pytest.mark.parametrize("outer", ["char", "bpe", "mixed"])
