@@ -315,6 +315,17 @@ class TestSample(SearchContract):
     options: ClassVar[dict[str, Any]] = {"samples": 5}
 
 
+@pytest.mark.slow
+class TestStochastic(SearchContract):
+    plugin = "stochastic"
+
+
+@pytest.mark.slow
+class TestStochasticWithCodes(SearchContract):
+    plugin = "stochastic"
+    options: ClassVar[dict[str, Any]] = {"method": "arithmetic", "samples": 6}
+
+
 def can_be_searched_alone(tiny: TinySpace) -> bool:
     """Whether for each predictor by itself hypotheses have an end, and the next token is one of a known set."""
     constellation = tiny.constellation()
