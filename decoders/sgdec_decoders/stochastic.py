@@ -170,7 +170,7 @@ def with_maximum(perturbed: Floats, maximum: float) -> Floats:
     exact.
 
     >>> with_maximum(np.array([-1.0, 2.0, 0.5]), 0.0).round(3)
-    array([-3.133,  0.   , -1.728])
+    array([-1.276,  0.   , -0.386])
     """
     with np.errstate(divide="ignore"):  # ln 0 for the highest
         v = maximum - perturbed + np.log(-np.expm1(perturbed - np.max(perturbed)))
