@@ -303,7 +303,7 @@ def ngram(prefix: Tokens, held: Sequence[Tokens], n: int) -> tuple[float, Mappin
     (1.0, {3: 1.0, 5: 2.0})
     """
     counts = Counter(gram for tokens in held for gram in _ngrams(tokens, n))
-    begun = prefix[len(prefix) - n + 1 :] if len(prefix) >= n - 1 else None
+    begun = prefix[len(prefix) - n + 1 :]
     more = {gram[-1]: float(count) for gram, count in counts.items() if gram[:-1] == begun}
     return float(sum(counts[gram] for gram in _ngrams(prefix, n))), more
 
