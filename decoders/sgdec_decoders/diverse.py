@@ -169,8 +169,8 @@ class DiverseDecoder(Decoder):
     ) -> list[Slot]:
         """Those that a group can hold next, best first, or as they are drawn.
 
-        ``held``: the hypotheses of the groups before it. Of equal candidates the one whose parent is earlier in the
-        beam is first, as in `beam`, then that with the higher score, then the lower token.
+        ``held``: the hypotheses of the groups before it. Among equal candidates the one whose parent is earlier in
+        the beam is first, as in `beam`, then that with the higher score, then the lower token.
         """
         offers = []
         for slot in group.beam:
@@ -252,7 +252,7 @@ class DiverseDecoder(Decoder):
 
 
 class Offer(NamedTuple):
-    """What one hypothesis of a beam offers for the next one: its children, or itself if it is finished."""
+    """The candidates that a hypothesis offers for the next beam: its children, or itself if it is finished."""
 
     slot: Slot
     keys: Floats
@@ -271,7 +271,7 @@ class Offer(NamedTuple):
 
 
 def hamming(prefix: Tokens, held: Sequence[Tokens]) -> Mapping[int, float]:
-    """How many of the hypotheses in ``held`` have which token after as many tokens as the prefix has.
+    """By token the number of hypotheses in ``held`` that have it after as many tokens as the prefix has.
 
     >>> hamming((3, 4), [(3, 4, 5), (3, 6, 5), (3, 2)])
     Counter({5: 2})

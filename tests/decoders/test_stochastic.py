@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
 from functools import cache
 from itertools import pairwise, permutations
 
@@ -28,10 +27,10 @@ from sgdec.chain import UNCHAINED, Chain
 from sgdec.search.constellation import Constellation
 from sgdec.search.scheduler import Scheduler
 from sgdec.search.space import SearchSpace
-from sgdec.testing import Bonus, Lattice, Table, TinySpace
+from sgdec.testing import Bonus, Lattice, Table
 from tests.helpers.breadth import examples
-from tests.helpers.chi_squared import critical
-from tests.helpers.oracles import opened, tiny
+from tests.helpers.chi_squared import critical, statistic
+from tests.helpers.oracles import leaves, opened, tiny
 
 RUNS = examples(3000)
 LATTICE = Lattice(
@@ -46,22 +45,6 @@ SPACE = tiny(None, [1.0, -0.5], 5, a=LATTICE, b=Bonus({3: 0.8}, default=-0.2))
 DEAD = (4, 4)
 
 Tokens = tuple[int, ...]
-
-
-def leaves(space: TinySpace, chain: Chain = UNCHAINED) -> dict[Tokens, float]:
-    """The probability of each leaf, by its tokens, with ``</s>`` unless it is a dead end."""
-    here, found = opened(space), {}
-    stack = [(here.root, 1.0)]
-    while stack:
-        node, probability = stack.pop()
-        children = [] if node.finished else sorted(here.expand([node])[0], key=lambda child: child.last)
-        if not children:
-            found[node.tokens] = probability
-            continue
-        local = chain.apply(np.array([child.total - node.total for child in children]))
-        stack += [(children[at], probability * math.exp(p)) for at, p in zip(*local[:2], strict=True)]
-    return found
-
 
 Q = leaves(SPACE)
 
@@ -79,18 +62,6 @@ def opened_with(seed: int) -> SearchSpace:
 @cache
 def drawn_two() -> list[tuple[list[Draw], float]]:
     return [gumbel_top_k(opened_with(seed), 2) for seed in range(RUNS)]
-
-
-def statistic(counts: Mapping[object, int], probabilities: Mapping[object, float]) -> tuple[float, int]:
-    """Pearson's statistic and its degrees of freedom; outcomes expected less than five times are one."""
-    assert set(counts) <= set(probabilities)
-    total = sum(counts.values())
-    cells = [(counts.get(each, 0), total * p) for each, p in probabilities.items()]
-    rare = [cell for cell in cells if cell[1] < 5]
-    cells = [cell for cell in cells if cell[1] >= 5]
-    if rare:
-        cells.append((sum(count for count, _ in rare), sum(often for _, often in rare)))
-    return sum((count - often) ** 2 / often for count, often in cells), len(cells) - 1
 
 
 @pytest.mark.slow
