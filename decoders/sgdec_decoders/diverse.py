@@ -57,7 +57,7 @@ from sgdec_decoders._ranking_options import Alpha, Beta, Normalize
 Tokens: TypeAlias = tuple[int, ...]
 
 
-class Slot(NamedTuple):
+class HeldHypothesis(NamedTuple):
     """A hypothesis of a group."""
 
     node: Node
@@ -70,12 +70,12 @@ class Slot(NamedTuple):
 
 
 @dataclass(eq=False)
-class Group:
+class BeamGroup:
     """The beam search of one group."""
 
     number: int
-    beam: list[Slot]
-    finished: list[Slot] = field(default_factory=list)
+    beam: list[HeldHypothesis]
+    finished: list[HeldHypothesis] = field(default_factory=list)
     """Those that have left the beam."""
     done: bool = False
 
@@ -132,7 +132,7 @@ class DiverseDecoder(Decoder):
     def decode(self, space: SearchSpace) -> Result:
         """Raises UsageError for ``hf-never`` with alpha > 0 and without a length limit."""
         greatest = greatest_length(space) if self.stop == "hf-never" else None
-        groups = [Group(number, [Slot(space.root)]) for number in range(self.groups)]
+        groups = [BeamGroup(number, [HeldHypothesis(space.root)]) for number in range(self.groups)]
         while any(not group.done for group in groups):  # Algorithm 1, line 2
             found = self.expanded(space, groups)
             held: list[Tokens] = []
@@ -152,7 +152,7 @@ class DiverseDecoder(Decoder):
         ended = [slot for group in groups for slot in group.beam if slot.node.finished]
         return self.listed(space, [*ended, *(slot for group in groups for slot in group.finished)])  # line 7
 
-    def expanded(self, space: SearchSpace, groups: Sequence[Group]) -> dict[Tokens, tuple[Node, Distribution]]:
+    def expanded(self, space: SearchSpace, groups: Sequence[BeamGroup]) -> dict[Tokens, tuple[Node, Distribution]]:
         """For each open prefix of all groups its node and its children; what several groups have is there once."""
         growing = [slot for group in groups if not group.done for slot in group.beam if not slot.node.finished]
         slots = list({slot.node.tokens: slot for slot in growing}.values())
@@ -163,10 +163,10 @@ class DiverseDecoder(Decoder):
     def candidates(
         self,
         space: SearchSpace,
-        group: Group,
+        group: BeamGroup,
         found: Mapping[Tokens, tuple[Node, Distribution]],
         held: Sequence[Tokens],
-    ) -> list[Slot]:
+    ) -> list[HeldHypothesis]:
         """Those that a group can hold next, best first, or as they are drawn.
 
         ``held``: the hypotheses of the groups before it. Among equal candidates the one whose parent is earlier in
@@ -176,12 +176,12 @@ class DiverseDecoder(Decoder):
         for slot in group.beam:
             if slot.node.finished:
                 key = self.log_weight(slot) if self.sampling else self.score(slot)
-                offers.append(Offer(slot, np.array([key]), np.array([slot.similarity]), None))
+                offers.append(OfferedFamily(slot, np.array([key]), np.array([slot.similarity]), None))
             else:
                 _, children = found[slot.node.tokens]
                 similarity = self.similarity(slot, children.tokens, held)
                 gain = slot.log_q + children.log_probs if self.sampling else slot.node.total + children.scores
-                offers.append(Offer(slot, gain - self.strength * similarity, similarity, children))
+                offers.append(OfferedFamily(slot, gain - self.strength * similarity, similarity, children))
         keys = np.concatenate([offer.keys for offer in offers])
         if not len(keys):
             return []
@@ -193,7 +193,7 @@ class DiverseDecoder(Decoder):
         (best,) = top_tokens(keys[None], self.of_each * (2 if is_of_generate(self.stop) else 1))
         return [offers[i].member(j) for i, j in zip(owner[best].tolist(), at[best].tolist(), strict=True)]
 
-    def similarity(self, slot: Slot, tokens: Ints, held: Sequence[Tokens]) -> Floats:
+    def similarity(self, slot: HeldHypothesis, tokens: Ints, held: Sequence[Tokens]) -> Floats:
         """``[n]``: of the children of a hypothesis with these tokens ``[n]`` to the hypotheses in ``held``."""
         prefix = slot.node.tokens
         if self.diversity == "hamming":
@@ -207,16 +207,16 @@ class DiverseDecoder(Decoder):
             found[tokens == token] += extra
         return found
 
-    def score(self, slot: Slot) -> float:
+    def score(self, slot: HeldHypothesis) -> float:
         return slot.node.total - self.strength * slot.similarity
 
-    def log_weight(self, slot: Slot) -> float:
+    def log_weight(self, slot: HeldHypothesis) -> float:
         return slot.log_q - self.strength * slot.similarity
 
-    def rank_score(self, slot: Slot) -> float:
+    def rank_score(self, slot: HeldHypothesis) -> float:
         return self.ranking.score(self.score(slot), slot.node.length, slot.node.coverage)
 
-    def next_beam(self, group: Group, candidates: list[Slot]) -> None:
+    def next_beam(self, group: BeamGroup, candidates: list[HeldHypothesis]) -> None:
         """Finished hypotheses keep their slots until better ones take them."""
         group.finished += [slot for slot in group.beam if slot.node.finished and slot not in candidates]
         group.beam = candidates
@@ -226,7 +226,7 @@ class DiverseDecoder(Decoder):
             group.done = all(slot.node.finished for slot in candidates)
 
     def next_of_generate(
-        self, space: SearchSpace, group: Group, candidates: list[Slot], greatest: int | None
+        self, space: SearchSpace, group: BeamGroup, candidates: list[HeldHypothesis], greatest: int | None
     ) -> None:
         """Finished hypotheses are set aside; ``greatest`` as in `sgdec_decoders._generate`."""
         ended = [*group.finished, *(slot for slot in candidates[: self.of_each] if slot.node.finished)]
@@ -240,9 +240,9 @@ class DiverseDecoder(Decoder):
         highest = self.score(candidates[0]) / self.ranking.length_penalty(greatest or candidates[0].node.length)
         group.done = self.stop == "hf-true" or highest <= self.rank_score(group.finished[-1])
 
-    def listed(self, space: SearchSpace, ended: list[Slot]) -> Result:
+    def listed(self, space: SearchSpace, ended: list[HeldHypothesis]) -> Result:
         """The list of these finished hypotheses; of equal rank scores the first one is first."""
-        once: dict[Tokens, Slot] = {}
+        once: dict[Tokens, HeldHypothesis] = {}
         for slot in sorted(ended, key=self.rank_score, reverse=True):
             once.setdefault(slot.node.tokens, slot)
         ranked = list(once.values())
@@ -251,23 +251,23 @@ class DiverseDecoder(Decoder):
         return Result([replace(space.finish(slot.node), rank_score=self.rank_score(slot)) for slot in best])
 
 
-class Offer(NamedTuple):
+class OfferedFamily(NamedTuple):
     """The candidates that a hypothesis offers for the next beam: its children, or itself if it is finished."""
 
-    slot: Slot
+    slot: HeldHypothesis
     keys: Floats
     """``[n]``: the higher, the better."""
     similarity: Floats
     """``[n]``"""
     children: Distribution | None
 
-    def member(self, at: int) -> Slot:
+    def member(self, at: int) -> HeldHypothesis:
         if self.children is None:
             return self.slot
         (node,) = self.children.children([at])
         state = None if self.children.states is None else float(self.children.states[at])
         log_q = self.slot.log_q + float(self.children.log_probs[at])
-        return Slot(node, float(self.similarity[at]), log_q, state)
+        return HeldHypothesis(node, float(self.similarity[at]), log_q, state)
 
 
 def hamming(prefix: Tokens, held: Sequence[Tokens]) -> Mapping[int, float]:

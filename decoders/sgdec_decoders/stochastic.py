@@ -11,11 +11,11 @@ maximum over the leaves below a prefix can be drawn before they are.
 Guarantee: the leaves are drawn from q one after the other without replacement, so more samples contain the fewer
 ones. `log_q` is ln q(y), and `log_weight` is ln q(y) - ln P(sum of y > kappa), with kappa the sum of the first leaf
 that is not drawn. With these weights, sum_y exp(log_weight) f(y) over all hypotheses drawn is an unbiased estimate of
-the sum of q(y) f(y) over all hypotheses (section 4.2). With fewer leaves than samples, all are drawn, and it is that
+the sum of q(y) f(y) over all hypotheses. With fewer leaves than samples, all are drawn, and it is that
 sum. Departures: kappa is the best sum that had no slot, which needs no slot of its own; the maximum over all leaves
 is drawn too, where Algorithm 1 sets it to 0, which leaves the draw as it is, but not the weights.
 
-``method arithmetic`` is arithmetic sampling (Vilnis et al. 2023, section 4). q divides the unit interval among the
+``method arithmetic`` is arithmetic sampling (Vilnis et al. 2023). q divides the unit interval among the
 leaves in the order of their tokens. Draw i of n is the leaf at the code i / (n + 1) + b, modulo 1, with one random b.
 
 Guarantee: each draw by itself has the distribution q, whatever its length, so the mean of f over all draws is
@@ -50,7 +50,7 @@ PRECISION = 2.0**-53
 """The distance of neighbouring random numbers between 0 and 1."""
 
 
-class Draw(NamedTuple):
+class PartialDraw(NamedTuple):
     """One draw so far."""
 
     node: Node
@@ -70,11 +70,11 @@ class Draw(NamedTuple):
     def leaf(self) -> bool:
         return self.lost or self.node.finished
 
-    def child(self, children: Distribution, at: int) -> Draw:
+    def child(self, children: Distribution, at: int) -> PartialDraw:
         """The draw with one token more, which is at this place of the local distribution."""
         (node,) = children.children([at])
         state = None if children.states is None else float(children.states[at])
-        return Draw(node, self.log_q + float(children.log_probs[at]), state)
+        return PartialDraw(node, self.log_q + float(children.log_probs[at]), state)
 
 
 @final
@@ -113,10 +113,10 @@ class StochasticDecoder(Decoder):
         )
 
 
-def gumbel_top_k(space: SearchSpace, k: int, chain: Chain = UNCHAINED) -> tuple[list[Draw], float]:
+def gumbel_top_k(space: SearchSpace, k: int, chain: Chain = UNCHAINED) -> tuple[list[PartialDraw], float]:
     """Up to k leaves in the order in which they are drawn, and kappa (-inf if there are no more leaves)."""
     threshold = FORBIDDEN
-    beam = [Draw(space.root, perturbed=space.generator(0, 0).gumbel())]  # Algorithm 1, lines 1-2
+    beam = [PartialDraw(space.root, perturbed=space.generator(0, 0).gumbel())]  # Algorithm 1, lines 1-2
     while any(not draw.leaf for draw in beam):
         families = expanded(space, beam, chain)
         sums = np.concatenate([family.sums for family in families])
@@ -132,22 +132,22 @@ def gumbel_top_k(space: SearchSpace, k: int, chain: Chain = UNCHAINED) -> tuple[
     return beam, threshold
 
 
-class Family(NamedTuple):
+class PerturbedFamily(NamedTuple):
     """The candidates that a slot of the beam offers for the next one: children, or a leaf itself."""
 
-    draw: Draw
+    draw: PartialDraw
     sums: Floats
     """``[n]``: their log-probabilities with noise, or the highest sums below them."""
     children: Distribution | None
     """None for a leaf."""
 
-    def member(self, at: int) -> Draw:
+    def member(self, at: int) -> PartialDraw:
         if self.children is None:
             return self.draw
         return self.draw.child(self.children, at)._replace(perturbed=float(self.sums[at]))
 
 
-def expanded(space: SearchSpace, beam: Sequence[Draw], chain: Chain) -> list[Family]:
+def expanded(space: SearchSpace, beam: Sequence[PartialDraw], chain: Chain) -> list[PerturbedFamily]:
     """The candidates of each slot of a beam (Algorithm 1, lines 6-15)."""
     found = iter(distributions(space, [draw for draw in beam if not draw.leaf], chain))
     families = []
@@ -155,19 +155,18 @@ def expanded(space: SearchSpace, beam: Sequence[Draw], chain: Chain) -> list[Fam
         children = None if draw.leaf else next(found)
         if children is None or not len(children.tokens):
             draw = draw._replace(lost=not draw.node.finished)
-            families.append(Family(draw, np.array([draw.perturbed]), None))
+            families.append(PerturbedFamily(draw, np.array([draw.perturbed]), None))
         else:
             noise = space.generator(slot, draw.node.length + 1).gumbel(size=len(children.tokens))
             sums = with_maximum(draw.log_q + children.log_probs + noise, draw.perturbed)
-            families.append(Family(draw, sums, children))
+            families.append(PerturbedFamily(draw, sums, children))
     return families
 
 
 def with_maximum(perturbed: Floats, maximum: float) -> Floats:
     """Sums ``[n]`` of log-probabilities and Gumbel noise, under the condition that the highest is ``maximum``.
 
-    The truncated Gumbels of Kool et al. 2019, section 3.3, in the stable form of their appendix B.3. The maximum is
-    exact.
+    The truncated Gumbels of Kool et al. 2019, in the stable form of their appendix B.3. The maximum is exact.
 
     >>> with_maximum(np.array([-1.0, 2.0, 0.5]), 0.0).round(3)
     array([-1.276,  0.   , -0.386])
@@ -190,10 +189,10 @@ def log_inclusion(log_q: float, threshold: float) -> float:
     return math.log(-math.expm1(-math.exp(min(above, 40.0))))
 
 
-def arithmetic(space: SearchSpace, n: int, chain: Chain = UNCHAINED) -> list[Draw]:
+def arithmetic(space: SearchSpace, n: int, chain: Chain = UNCHAINED) -> list[PartialDraw]:
     """n leaves, in the order of their numbers."""
     shift = space.generator(0, 0).random()
-    draws = [Draw(space.root, code=(number / (n + 1) + shift) % 1.0) for number in range(1, n + 1)]
+    draws = [PartialDraw(space.root, code=(number / (n + 1) + shift) % 1.0) for number in range(1, n + 1)]
     while growing := [number for number, draw in enumerate(draws) if not draw.leaf]:
         found = distributions(space, [draws[number] for number in growing], chain)
         for number, children in zip(growing, found, strict=True):
@@ -223,7 +222,7 @@ def located(probabilities: Floats, code: float) -> tuple[int, float, float]:
     return at, (code - lower) / width, width
 
 
-def distributions(space: SearchSpace, draws: Sequence[Draw], chain: Chain) -> list[Distribution]:
+def distributions(space: SearchSpace, draws: Sequence[PartialDraw], chain: Chain) -> list[Distribution]:
     return space.distributions([draw.node for draw in draws], chain, [draw.state for draw in draws])
 
 

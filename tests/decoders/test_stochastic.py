@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from sgdec_decoders.sample import SampleDecoder
 from sgdec_decoders.stochastic import (
-    Draw,
+    PartialDraw,
     StochasticDecoder,
     arithmetic,
     gumbel_top_k,
@@ -60,7 +60,7 @@ def opened_with(seed: int) -> SearchSpace:
 
 
 @cache
-def drawn_two() -> list[tuple[list[Draw], float]]:
+def drawn_two() -> list[tuple[list[PartialDraw], float]]:
     return [gumbel_top_k(opened_with(seed), 2) for seed in range(RUNS)]
 
 
