@@ -145,9 +145,7 @@ class DiverseDecoder(Decoder):
                         self.next_beam(group, candidates)
                 held += [slot.node.tokens for slot in group.beam]
             if space.traced:
-                kept = [slot.node for group in groups for slot in (*group.beam, *group.finished)]
-                for node, _ in found.values():
-                    space.dropped_rest(node, "undrawn" if self.sampling else "beam", kept)
+                self.tell(space, groups, [node for node, _ in found.values()])
         space.stopped(self.stop, [slot.node for group in groups for slot in group.beam])
         ended = [slot for group in groups for slot in group.beam if slot.node.finished]
         return self.listed(space, [*ended, *(slot for group in groups for slot in group.finished)])  # line 7
@@ -239,6 +237,16 @@ class DiverseDecoder(Decoder):
             return
         highest = self.score(candidates[0]) / self.ranking.length_penalty(greatest or candidates[0].node.length)
         group.done = self.stop == "hf-true" or highest <= self.rank_score(group.finished[-1])
+
+    def tell(self, space: SearchSpace, groups: Sequence[BeamGroup], expanded: Sequence[Node]) -> None:
+        """Tell a search that is traced which children of these nodes the groups hold."""
+        held = {group.number: [slot.node for slot in (*group.beam, *group.finished)] for group in groups}
+        for number, nodes in held.items():
+            for node in nodes:
+                space.noted(node, f"group {number + 1}")
+        kept = [node for nodes in held.values() for node in nodes]
+        for parent in expanded:
+            space.dropped_rest(parent, "undrawn" if self.sampling else "beam", kept)
 
     def listed(self, space: SearchSpace, ended: list[HeldHypothesis]) -> Result:
         """The list of these finished hypotheses; of equal rank scores the first one is first."""

@@ -96,6 +96,8 @@ class StochasticDecoder(Decoder):
             draws, threshold = gumbel_top_k(space, self.samples, self.chain)
         else:
             draws, threshold = arithmetic(space, self.samples, self.chain), None
+        for number, draw in enumerate(draws, 1):
+            space.noted(draw.node, f"draw {number}")
         space.stopped("finished")
         counts = Counter(draw.node.tokens for draw in draws)
         ended = {draw.node.tokens: draw for draw in draws if draw.node.finished}
