@@ -89,7 +89,7 @@ class DiverseDecoder(Decoder):
     _: KW_ONLY
     groups: Annotated[int, Field(ge=1, description="groups; must divide size")] = 2
     strength: Annotated[
-        float, Field(ge=0, allow_inf_nan=False, description="lambda: weight of similarities to other groups")
+        float, Field(ge=0, le=1e6, description="lambda: weight of similarities to other groups")
     ] = 0.5
     diversity: Annotated[
         Literal["hamming", "cumulative", "ngram"],
@@ -115,10 +115,10 @@ class DiverseDecoder(Decoder):
     def __post_init__(self) -> None:
         """Raises UsageError for groups that don't divide the size, and for options that contradict each other."""
         if self.size % self.groups:
-            fits = [n for n in range(1, self.size + 1) if not self.size % n]
+            fits, next_size = math.gcd(self.size, self.groups), self.size + -self.size % self.groups
             raise UsageError(
-                f"diverse: {self.groups} groups do not divide a beam of size {self.size} into equal parts; "
-                f"give {' or '.join(map(str, fits))} groups, or another size."
+                f"diverse: {self.groups} groups do not divide a beam of size {self.size} into equal parts; give a "
+                f"number of groups that does, such as {fits}, or another size, such as {next_size}."
             )
         if self.chain.links and not self.sampling:
             raise UsageError(f"diverse: chain {self.chain} changes what is drawn: add sampling true, or omit it.")

@@ -213,8 +213,8 @@ def test_batches_and_their_order_change_nothing() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"size": 6, "groups": 4}, "4 groups do not divide a beam of size 6 into equal parts; give 1 or 2 or 3 or 6"),
-        ({"size": 2, "groups": 4}, "4 groups do not divide a beam of size 2"),
+        ({"size": 6, "groups": 4}, "4 groups do not divide a beam of size 6 into equal parts; .* as 2, .* as 8"),
+        ({"size": 2, "groups": 4}, "4 groups do not divide a beam of size 2 .* as 2, .* as 4"),
         ({"chain": Chain.parse("top_k=5")}, "chain top_k=5 changes what is drawn: add sampling true, or omit it"),
         ({"stop": "hf-true", "beta": 0.1}, "where beta has no counterpart"),
         ({"stop": "hf-false", "alpha": 0.5}, "add normalize length"),
