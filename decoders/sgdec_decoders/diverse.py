@@ -36,9 +36,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import KW_ONLY, dataclass, field, replace
-from itertools import islice
+from itertools import islice, tee
 from typing import Annotated, Literal, NamedTuple, TypeAlias, final
 
 import numpy as np
@@ -46,7 +47,7 @@ from pydantic import Field
 
 import sgdec
 from sgdec import Decoder, Distribution, Node, Result, SearchSpace, UsageError
-from sgdec.arrays import Floats, Ints
+from sgdec.arrays import Floats
 from sgdec.chain import UNCHAINED, Chain
 from sgdec.ranking import Ranking
 from sgdec.topk import top_tokens
@@ -55,6 +56,8 @@ from sgdec_decoders._generate import greatest_length, is_of_generate, require_op
 from sgdec_decoders._ranking_options import Alpha, Beta, Normalize
 
 Tokens: TypeAlias = tuple[int, ...]
+Similarity: TypeAlias = tuple[float, Mapping[int, float]]
+"""The similarity of a prefix with any token more, and what is added for some tokens."""
 
 
 class HeldHypothesis(NamedTuple):
@@ -78,6 +81,17 @@ class BeamGroup:
     finished: list[HeldHypothesis] = field(default_factory=list)
     """Those that have left the beam."""
     done: bool = False
+
+
+class Families(NamedTuple):
+    """The children of the open prefixes of one length."""
+
+    nodes: list[Node]
+    """The prefixes."""
+    ranked: Mapping[Tokens, Iterator[Node]]
+    """Without sampling: by prefix, best first. A copy of the iterator reads from the beginning."""
+    drawn: Mapping[Tokens, Distribution]
+    """With sampling."""
 
 
 @final
@@ -138,78 +152,91 @@ class DiverseDecoder(Decoder):
             held: list[Tokens] = []
             for group in groups:  # lines 3-6
                 if not group.done:
-                    candidates = self.candidates(space, group, found, held)
+                    number = self.of_each * (2 if is_of_generate(self.stop) else 1)
+                    if self.sampling:
+                        candidates = self.drawn(space, group, found, held, number)
+                    else:
+                        candidates = self.best(group, found, held, number)
                     if is_of_generate(self.stop):
                         self.next_of_generate(space, group, candidates, greatest)
                     else:
                         self.next_beam(group, candidates)
                 held += [slot.node.tokens for slot in group.beam]
             if space.traced:
-                self.tell(space, groups, [node for node, _ in found.values()])
+                self.tell(space, groups, found.nodes)
         space.stopped(self.stop, [slot.node for group in groups for slot in group.beam])
         ended = [slot for group in groups for slot in group.beam if slot.node.finished]
         return self.listed(space, [*ended, *(slot for group in groups for slot in group.finished)])  # line 7
 
-    def expanded(self, space: SearchSpace, groups: Sequence[BeamGroup]) -> dict[Tokens, tuple[Node, Distribution]]:
-        """For each open prefix of all groups its node and its children; what several groups have is there once."""
+    def expanded(self, space: SearchSpace, groups: Sequence[BeamGroup]) -> Families:
+        """The children of each open prefix of all groups; what several groups have is expanded once."""
         growing = [slot for group in groups if not group.done for slot in group.beam if not slot.node.finished]
-        slots = list({slot.node.tokens: slot for slot in growing}.values())
-        nodes = [slot.node for slot in slots]
-        found = space.distributions(nodes, self.chain, [slot.state for slot in slots])
-        return {node.tokens: (node, children) for node, children in zip(nodes, found, strict=True)}
+        slots = {slot.node.tokens: slot for slot in growing}
+        nodes = [slot.node for slot in slots.values()]
+        if self.sampling:
+            drawn = space.distributions(nodes, self.chain, [slot.state for slot in slots.values()])
+            return Families(nodes, {}, dict(zip(slots, drawn, strict=True)))
+        ranked = (tee(children, 1)[0] for children in space.expand(nodes, lazy=True))
+        return Families(nodes, dict(zip(slots, ranked, strict=True)), {})
 
-    def candidates(
-        self,
-        space: SearchSpace,
-        group: BeamGroup,
-        found: Mapping[Tokens, tuple[Node, Distribution]],
-        held: Sequence[Tokens],
-    ) -> list[HeldHypothesis]:
-        """Those that a group can hold next, best first, or as they are drawn.
+    def best(self, group: BeamGroup, found: Families, held: Sequence[Tokens], number: int) -> list[HeldHypothesis]:
+        """The best candidates of a group, best first: children, and finished hypotheses of its beam.
 
         ``held``: the hypotheses of the groups before it. Among equal candidates the one whose parent is earlier in
-        the beam is first, as in `beam`, then that with the higher score, then the lower token.
+        the beam is first, as in `beam`, then that with the higher total, then the lower token.
         """
+        candidates = []
+        for slot in group.beam:
+            if slot.node.finished:
+                candidates.append(slot)
+                continue
+            base, more = self.similarity(slot, held)
+            plain = 0  # of these as many as are wanted are enough: those after them are worse
+            for child in copy(found.ranked[slot.node.tokens]):
+                candidates.append(HeldHypothesis(child, base + more.get(child.last, 0.0)))
+                plain += child.last not in more
+                if plain == number:
+                    break
+        return sorted(candidates, key=self.score, reverse=True)[:number]
+
+    def drawn(
+        self, space: SearchSpace, group: BeamGroup, found: Families, held: Sequence[Tokens], number: int
+    ) -> list[HeldHypothesis]:
+        """The same, but drawn without replacement: the highest sums of logarithmic weights and Gumbel noise."""
         offers = []
         for slot in group.beam:
             if slot.node.finished:
-                key = self.log_weight(slot) if self.sampling else self.score(slot)
-                offers.append(OfferedFamily(slot, np.array([key]), np.array([slot.similarity]), None))
+                weight = slot.log_q - self.strength * slot.similarity
+                offers.append(OfferedFamily(slot, np.array([weight]), np.array([slot.similarity]), None))
             else:
-                _, children = found[slot.node.tokens]
-                similarity = self.similarity(slot, children.tokens, held)
-                gain = slot.log_q + children.log_probs if self.sampling else slot.node.total + children.scores
-                offers.append(OfferedFamily(slot, gain - self.strength * similarity, similarity, children))
-        keys = np.concatenate([offer.keys for offer in offers])
-        if not len(keys):
+                children = found.drawn[slot.node.tokens]
+                base, more = self.similarity(slot, held)
+                similarity = np.full(len(children.tokens), base)
+                for token, extra in more.items():
+                    similarity[children.tokens == token] += extra
+                weights = slot.log_q + children.log_probs - self.strength * similarity
+                offers.append(OfferedFamily(slot, weights, similarity, children))
+        weights = np.concatenate([offer.log_weights for offer in offers])
+        if not len(weights):
             return []
-        if self.sampling:  # the highest sums with Gumbel noise are a draw without replacement
-            step = max(slot.node.length for slot in group.beam) + 1
-            keys = keys + space.generator(group.number, step).gumbel(size=len(keys))
-        owner = np.repeat(np.arange(len(offers)), [len(offer.keys) for offer in offers])
-        at = np.concatenate([np.arange(len(offer.keys)) for offer in offers])
-        (best,) = top_tokens(keys[None], self.of_each * (2 if is_of_generate(self.stop) else 1))
+        step = max(slot.node.length for slot in group.beam) + 1
+        noise = space.generator(group.number, step).gumbel(size=len(weights))
+        owner = np.repeat(np.arange(len(offers)), [len(offer.log_weights) for offer in offers])
+        at = np.concatenate([np.arange(len(offer.log_weights)) for offer in offers])
+        (best,) = top_tokens((weights + noise)[None], number)
         return [offers[i].member(j) for i, j in zip(owner[best].tolist(), at[best].tolist(), strict=True)]
 
-    def similarity(self, slot: HeldHypothesis, tokens: Ints, held: Sequence[Tokens]) -> Floats:
-        """``[n]``: of the children of a hypothesis with these tokens ``[n]`` to the hypotheses in ``held``."""
+    def similarity(self, slot: HeldHypothesis, held: Sequence[Tokens]) -> Similarity:
+        """The similarity of the children of a hypothesis to the hypotheses in ``held``."""
         prefix = slot.node.tokens
         if self.diversity == "hamming":
-            base, more = slot.similarity, hamming(prefix, held)
-        elif self.diversity == "cumulative":
-            base, more = cumulative(prefix, held, self.gamma)
-        else:
-            base, more = ngram(prefix, held, self.order)
-        found = np.full(len(tokens), base)
-        for token, extra in more.items():
-            found[tokens == token] += extra
-        return found
+            return slot.similarity, hamming(prefix, held)
+        if self.diversity == "cumulative":
+            return cumulative(prefix, held, self.gamma)
+        return ngram(prefix, held, self.order)
 
     def score(self, slot: HeldHypothesis) -> float:
         return slot.node.total - self.strength * slot.similarity
-
-    def log_weight(self, slot: HeldHypothesis) -> float:
-        return slot.log_q - self.strength * slot.similarity
 
     def rank_score(self, slot: HeldHypothesis) -> float:
         return self.ranking.score(self.score(slot), slot.node.length, slot.node.coverage)
@@ -260,11 +287,11 @@ class DiverseDecoder(Decoder):
 
 
 class OfferedFamily(NamedTuple):
-    """The candidates that a hypothesis offers for the next beam: its children, or itself if it is finished."""
+    """The candidates that a hypothesis offers to be drawn for the next beam: its children, or itself if finished."""
 
     slot: HeldHypothesis
-    keys: Floats
-    """``[n]``: the higher, the better."""
+    log_weights: Floats
+    """``[n]``"""
     similarity: Floats
     """``[n]``"""
     children: Distribution | None
@@ -288,7 +315,7 @@ def hamming(prefix: Tokens, held: Sequence[Tokens]) -> Mapping[int, float]:
     return Counter(tokens[at] for tokens in held if len(tokens) > at)
 
 
-def cumulative(prefix: Tokens, held: Sequence[Tokens], gamma: float) -> tuple[float, Mapping[int, float]]:
+def cumulative(prefix: Tokens, held: Sequence[Tokens], gamma: float) -> Similarity:
     """The similarity of a prefix with any token more, and what is added for some of them.
 
     >>> cumulative((3, 4), [(3, 6, 5)], 1.0) == (math.exp(-2), {5: math.exp(-1) - math.exp(-2)})
@@ -304,7 +331,7 @@ def cumulative(prefix: Tokens, held: Sequence[Tokens], gamma: float) -> tuple[fl
     return base, more
 
 
-def ngram(prefix: Tokens, held: Sequence[Tokens], n: int) -> tuple[float, Mapping[int, float]]:
+def ngram(prefix: Tokens, held: Sequence[Tokens], n: int) -> Similarity:
     """The same for common n-grams.
 
     >>> ngram((3, 4), [(4, 3, 4, 5), (4, 5)], 2)
