@@ -19,7 +19,7 @@ from sgdec.protocol import BatchPredictor, Candidates, Scores, Source, State
 from sgdec.ranking import Ranking
 from sgdec.search.node import Node
 from sgdec.search.requests import Request, answer
-from sgdec.search.sampling import Draw
+from sgdec.search.sampling import Draw, Drawn
 from sgdec.search.space import ENDLESS, SearchSpace
 from sgdec.testing import BatchTable, Lattice, Table, TinySpace, enumerate_space, score_path, tiny_spaces
 from sgdec.testing.tiny_spaces import LATTICE
