@@ -329,6 +329,8 @@ def test_requests_of_many_searches_are_answered_as_each_alone() -> None:
     ]
 
     def told(reply: Any) -> Any:
+        if isinstance(reply, Drawn):
+            return told(reply.node), reply.log_prob, reply.state
         if isinstance(reply, Node):
             return reply.tokens, reply.total, reply.source.id
         return reply if isinstance(reply, float | tuple) else [told(part) for part in reply]
