@@ -50,7 +50,10 @@ MIXES = [mix.split() for mix in (
 NEGATIVE = {"table", "batch", "open", "lattice", "fst", "wc"}
 """Kinds that can have a negative weight in an exact search."""
 EXACT = ("astar", "dfs", "lendfs", "restarting", "bucket")
-DECODERS = (*EXACT, "greedy", "beam", "beam", "vanilla", "vanilla", "bestfirst", "sepbeam", "syncbeam", "sample")
+DECODERS = (
+    *EXACT, "greedy", "beam", "beam", "vanilla", "vanilla", "bestfirst", "sepbeam", "syncbeam", "diverse", "sample",
+    "stochastic",
+)  # fmt: skip
 
 
 def main() -> int:
@@ -259,6 +262,10 @@ def decoder_options(name: str, rng: random.Random, *, banks: bool, attention: bo
         maybe("top_k", 2, 3)
         maybe("top_p", 0.5, 0.9)
         return found
+    if name == "stochastic":
+        maybe("samples", 1, 4)
+        maybe("method", "arithmetic")
+        return found
     if name == "greedy":
         return found
     maybe("alpha", 0.6, 1.0, -0.5, share=0.3)
@@ -272,6 +279,11 @@ def decoder_options(name: str, rng: random.Random, *, banks: bool, attention: bo
     if name == "astar":
         maybe("capacity", 3, 10, share=0.2)
         maybe("heuristic", "none", share=0.2)
+    if name == "diverse":
+        maybe("size", 2, 6, share=0.8)
+        maybe("diversity", "cumulative", "ngram")
+        maybe("sampling", True)
+        maybe("stop", "best")
     if name == "bucket":
         maybe("selector", "iter", "maxscore", "score", share=0.5)
     if name in ("beam", "vanilla", "sepbeam", "syncbeam", "bestfirst", "bucket"):

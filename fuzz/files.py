@@ -375,7 +375,7 @@ TARGETS: tuple[FileTarget, ...] = (
 NOT_READ = frozenset({"plugin_file", "plugin_files", "submissions"})
 """Parameters of commands that name code, which is trusted, or graded behind a boundary."""
 NO_PATHS = frozenset({
-    ("corpus", "engine"), ("corpus", "input"), ("corpus", "ray_address"), ("ray", "address"),
+    ("command", "command"), ("corpus", "engine"), ("corpus", "input"), ("corpus", "ray_address"), ("ray", "address"),
     ("bucket", "selector"), ("cluster", "device"), ("compare", "metrics"), ("course grade", "assignment"),
     ("course zip", "assignment"), ("decode", "decoder"),
     ("decode", "device"), ("decode", "predictors"), ("decode", "range"), ("decode", "trace_sentences"),

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from sgdec.protocol import API, BatchPredictor, Hypothesis, Predictor, Result, Scores, Source
     from sgdec.search.constellation import Constellation
     from sgdec.search.node import Node
+    from sgdec.search.sampling import Distribution
     from sgdec.search.space import SearchSpace
     from sgdec.text.vocabulary import load_vocabulary
     from sgdec.training.library import train
@@ -42,6 +43,7 @@ __all__ = [
     "Context",
     "Decoder",
     "DecoderSpec",
+    "Distribution",
     "Hypothesis",
     "Node",
     "Predictor",
@@ -73,6 +75,7 @@ _HOMES = {
     "sgdec.nesting": ("DecoderSpec",),
     "sgdec.search.constellation": ("Constellation",),
     "sgdec.search.node": ("Node",),
+    "sgdec.search.sampling": ("Distribution",),
     "sgdec.search.space": ("SearchSpace",),
     "sgdec.library": ("load", "load_utility"),
     "sgdec.io.lattice": ("read_lattice",),

@@ -53,7 +53,7 @@ class Link(ABC):
         raise NotImplementedError
 
     def __str__(self) -> str:
-        values = (getattr(self, each.name) for each in fields(self))  # type: ignore[arg-type]
+        values = (getattr(self, each.name) for each in fields(self))  # type: ignore[arg-type]  # links are dataclasses
         return f"{self.name}={':'.join(map(_printed, values))}"
 
     def _require(self, fits: bool, expected: str) -> None:
@@ -370,7 +370,7 @@ def _parse_link(text: str) -> Link:
     if cls is None:
         what = f"no link {name!r}" if name else "an empty link"
         raise ValueError(f"{what}; expected NAME=VALUE, with + between links. {suggest(name, LINKS)}".rstrip("."))
-    parameters, values = fields(cls), value.split(":")  # type: ignore[arg-type]
+    parameters, values = fields(cls), value.split(":")  # type: ignore[arg-type]  # links are dataclasses
     if len(values) > len(parameters):
         raise ValueError(f"{name}={value}: expected {len(parameters)} number{'s'[: len(parameters) - 1]} at most")
     try:

@@ -16,10 +16,10 @@ hypotheses without ``</s>``, unless the model forces it (``forced_eos_token_id``
 
 from __future__ import annotations
 
-from typing import TypeGuard
+from typing import Protocol, TypeGuard
 
 from sgdec import Node, SearchSpace, UsageError
-from sgdec_decoders._beams import AnyStop, GenerateStop, StoppingBeamSearch, drop
+from sgdec_decoders._beams import AnyStop, GenerateStop, drop
 
 LACKING = ("beta", "prune_local", "prune_final", "recombine", "banks")
 """Options of `beam` that `generate()` does not have."""
@@ -34,7 +34,7 @@ def search_of_generate(space: SearchSpace, size: int, stop: GenerateStop) -> lis
 
     Raises UsageError for ``hf-never`` with alpha > 0 and without a length limit.
     """
-    greatest = _greatest_length(space) if stop == "hf-never" else None
+    greatest = greatest_length(space) if stop == "hf-never" else None
     beam, finished = [space.root], list[Node]()
     while beam:
         candidates = space.best_children(beam, size + 1)  # at least `size`, and `size` open ones
@@ -51,9 +51,20 @@ def search_of_generate(space: SearchSpace, size: int, stop: GenerateStop) -> lis
     return finished
 
 
-def require_options_of_generate(options: StoppingBeamSearch) -> None:
+class GenerateOptions(Protocol):
+    """Those that the searches of `generate()` have, whichever their decoder."""
+
+    @property
+    def stop(self) -> AnyStop: ...
+    @property
+    def alpha(self) -> float: ...
+    @property
+    def normalize(self) -> str: ...
+
+
+def require_options_of_generate(options: GenerateOptions) -> None:
     """Raises UsageError for options that `generate()` does not have."""
-    given = [name for name in LACKING if getattr(options, name)]
+    given = [name for name in LACKING if getattr(options, name, None)]
     if given:
         verb = "has" if len(given) == 1 else "have"
         raise UsageError(
@@ -83,7 +94,7 @@ def caveat_of_generate(stop: GenerateStop, alpha: float, never_rises: bool) -> s
     return f"with stop {stop} the search can end too early, because {why}."
 
 
-def _greatest_length(space: SearchSpace) -> int | None:
+def greatest_length(space: SearchSpace) -> int | None:
     """The greatest length of a hypothesis with its ``</s>``; None if `hf-never` needs none, because alpha <= 0."""
     if space.ranking.alpha <= 0.0:
         return None

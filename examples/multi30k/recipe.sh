@@ -181,17 +181,16 @@ for step in $steps; do
         pieces=word.voc width=256 train_model word --epochs 5 --gnmt.dropout 0.2
         for to in word.voc tok.spm; do
             run sgdec transducer --from "$work/char.voc" --to "$work/$to" --text "$data/train.de.gz" \
-                --output "$work/char-$to.fst"
+                --eager --unlisted forbid --output "$work/char-$to.fst"
         done
         for model in char word a; do
             run sgdec decode --predictors nmt --decoder beam --beam.size 4 --beam.stop full --beam.alpha 0.6 \
                 --nmt.model "$work/$model/best" --threads "$threads" --output "$work/level.$model.de" "$test_in"
             bleu "$test_ref" "$work/level.$model.de"
         done
-        run sgdec decode --predictors nmt,fsttok:nmt,fsttok:nmt --decoder syncbeam --syncbeam.size 6 \
-            --syncbeam.stop full --syncbeam.alpha 0.6 --syncbeam.symbol ▁ --syncbeam.max_word_length 40 \
-            --nmt.model "$work/char/best" \
-            --fsttok.path "$work/char-word.voc.fst" --nmt2.model "$work/word/best" --fsttok.weight 0.3 \
+        run sgdec decode --predictors nmt,fsttok:nmt,fsttok:nmt --decoder beam --beam.size 4 --beam.stop full \
+            --beam.alpha 1.2 --nmt.model "$work/char/best" --nmt.weight 0.2 \
+            --fsttok.path "$work/char-word.voc.fst" --nmt2.model "$work/word/best" --fsttok.weight 0.2 \
             --fsttok2.path "$work/char-tok.spm.fst" --nmt3.model "$work/a/best" \
             --threads "$threads" --output "$work/levels.de" "$test_in"
         bleu "$test_ref" "$work/levels.de"

@@ -61,6 +61,7 @@ from pydantic import Field
 
 import sgdec
 from sgdec import EOS, BatchPredictor, Context, Scores, SgdecError, Source, UsageError
+from sgdec.arrays import Floats, Ints
 from sgdec.files import LatticeError
 from sgdec.protocol import FORBIDDEN, Candidates, SparseRow, State, ability
 from sgdec_predictors.automata.semirings import LOG, TROPICAL, times
@@ -68,8 +69,12 @@ from sgdec_predictors.wrapping.inner_tokens import Inner, InnerPrefix, Translato
 from sgdec_predictors.wrapping.transducer import Machine, NextOutputs, TransducerWays, WrittenArc
 
 NOTHING: frozenset[int] = frozenset()
-WIDE_LOOKAHEAD = 16
+WIDE_LOOKAHEAD = 6
 """The same with lookahead, which costs an array call for each token that is scored alone."""
+FIRST = np.zeros(1, np.int64)
+"""All entries are one segment."""
+TINY = 1e-250
+"""Sums below this may have lost digits."""
 WIDE = 256
 """If more tokens than this can be read, they are scored as arrays; for fewer, per-call costs would dominate."""
 
@@ -159,7 +164,7 @@ class FstTok(Translator):
         bounded = falls or ability(inner, "best_remaining") is not None
         possible = bounded and not inner.on_demand and not self._machine.rewards
         self._lookahead = possible and lookahead != "none"
-        self._ahead_of: Any = np.logaddexp if lookahead == "sum" else np.maximum
+        self._ahead_of = _log_sums if lookahead == "sum" else _maxima
         self._highest = 0.0 if falls else math.inf
         if best and not self._lookahead:
             self.max_score = self._machine.highest_score(inner.max_score)
@@ -232,7 +237,7 @@ class FstTok(Translator):
         )
         after = self._machine.outputs
         return [
-            LOG.plus([pair.score + _reduced(np.logaddexp, after(pair.state), pair.inner) for pair in prefix.pairs])
+            LOG.plus([pair.score + float(_log_sums(after(pair.state), pair.inner)[0]) for pair in prefix.pairs])
             for prefix in states
         ]
 
@@ -345,7 +350,7 @@ class FstTok(Translator):
             score = pair.score + flat.scores + pair.inner.scores(flat.outputs)
             quiet = self._machine.quiet(pair.state) if self._lookahead else None
             if quiet is not None:
-                ahead = self._ahead_of.reduceat(pair.inner.scores(quiet.tokens) + quiet.scores, quiet.starts)
+                ahead = self._ahead_of(quiet.outputs, pair.inner, quiet.starts)
                 score[quiet.places] += np.minimum(ahead, self._highest)
             possible = score != FORBIDDEN
             if pair.barred:
@@ -378,7 +383,7 @@ class FstTok(Translator):
         score = _along(pair, arc)
         if arc.output >= 0 or score == FORBIDDEN or not self._lookahead:
             return score, score
-        ahead = _reduced(self._ahead_of, self._machine.pending(arc.target), pair.inner)
+        ahead = float(self._ahead_of(self._machine.pending(arc.target), pair.inner)[0])
         return score, score + min(ahead, self._highest)
 
     def _together(self, scores: Sequence[tuple[float, float]]) -> tuple[float, float]:
@@ -436,9 +441,20 @@ def _along(pair: Pair, arc: WrittenArc) -> float:
     return pair.score + arc.score + (pair.inner.score(arc.output) if arc.output >= 0 else 0.0)
 
 
-def _reduced(combine: Any, outputs: NextOutputs, inner: InnerPrefix) -> float:
-    """The combined score of the outputs that can be written next."""
-    return float(combine.reduce(inner.scores(outputs.tokens) + outputs.scores))
+def _log_sums(outputs: NextOutputs, inner: InnerPrefix, starts: Ints = FIRST) -> Floats:
+    """``[starts]``: the log of the sum of each of these segments of outputs that can be written next."""
+    known = inner.exponentials()
+    if known is not None:
+        highest, exponentials = known
+        sums = np.add.reduceat(exponentials[outputs.tokens] * outputs.shares, starts)
+        if (sums > TINY).all():
+            return highest + np.log(sums)
+    return np.asarray(np.logaddexp.reduceat(inner.scores(outputs.tokens) + outputs.scores, starts))
+
+
+def _maxima(outputs: NextOutputs, inner: InnerPrefix, starts: Ints = FIRST) -> Floats:
+    """The same for the best output of each segment."""
+    return np.asarray(np.maximum.reduceat(inner.scores(outputs.tokens) + outputs.scores, starts))
 
 
 def _spelled(pair: Pair, arc: WrittenArc) -> InnerPrefix:

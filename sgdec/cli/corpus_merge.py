@@ -34,8 +34,7 @@ def failed_beside(output: str) -> tuple[str, ...]:
     "--failed", type=Written(), metavar="FILE", help="File for the list of failed lines, default FILE.failed.jsonl."
 )
 def command(folder: str, output: str | None, failed: str | None) -> int:
-    """Write the outputs of all lines of a corpus in the order of the input, as one run of `sgdec decode` or `sgdec
-    score` does.
+    """Write the outputs of all lines of a corpus in the order of the input, as one `sgdec decode` or `sgdec score`.
 
     \b
     sgdec corpus-merge DIR --output out.txt

@@ -85,11 +85,16 @@ def draw(tokens: Ints, scores: Floats, drawn: Draw, *, sentence: int, step: int)
     """
     local = drawn.chain.apply(scores, drawn.state)
     cumulative = np.cumsum(np.exp(local.log_probs))
-    generator = np.random.Generator(np.random.Philox(key=_key(drawn.seed, sentence, drawn.number, step)))
-    at = int(np.searchsorted(cumulative, generator.random() * cumulative[-1], side="right"))
+    uniform = generator(drawn.seed, sentence, drawn.number, step).random()
+    at = int(np.searchsorted(cumulative, uniform * cumulative[-1], side="right"))
     at = min(at, int(np.flatnonzero(local.log_probs > FORBIDDEN)[-1]))
     state = None if local.states is None else float(local.states[at])
     return int(tokens[local.places[at]]), float(local.log_probs[at]), state
+
+
+def generator(seed: int, sentence: int, number: int, step: int) -> np.random.Generator:
+    """The random numbers of one step of one sample."""
+    return np.random.Generator(np.random.Philox(key=_key(seed, sentence, number, step)))
 
 
 def _key(*parts: int) -> npt.NDArray[Any]:

@@ -1,10 +1,10 @@
 """The search space: all predictors over one source sentence, as a decoder sees them.
 
 A decoder uses six methods: `expand`, `best_children`, `draw`, `bound`, `keys`, `finish`; with banks also
-`bank_children` and `progress`; to draw several children at once, `distributions`. By those of `Listing` it makes its
-list, and by those of `Telling` it says what becomes of nodes. The space handles weights, combination, the ledger,
-counting of expansions, and lazy consumption: predictors consume a node's token only when its state is needed, so
-nodes that are never expanded cost no call.
+`bank_children` and `progress`; to draw several children at once, `distributions` and `generator`. By those of
+`Listing` it makes its list, and by those of `Telling` it says what becomes of nodes. The space handles weights,
+combination, the ledger, counting of expansions, and lazy consumption: predictors consume a node's token only when
+its state is needed, so nodes that are never expanded cost no call.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from functools import cached_property, partial
 from operator import attrgetter
 from typing import Any, Literal, overload
 from warnings import warn
+
+import numpy as np
 
 from sgdec.chain import UNCHAINED, Chain
 from sgdec.context import EOS
@@ -28,7 +30,7 @@ from sgdec.search.constellation import Constellation
 from sgdec.search.listing import Listing, TextOf
 from sgdec.search.node import Node
 from sgdec.search.requests import Offer, Question, Request
-from sgdec.search.sampling import Distribution, Draw, Drawn
+from sgdec.search.sampling import Distribution, Draw, Drawn, generator
 from sgdec.search.tracing.meter import Meter
 from sgdec.search.tracing.recording import Recorder
 from sgdec.search.tracing.telling import Telling
@@ -272,6 +274,10 @@ class SearchSpace(Telling, Listing):
             for each in found:
                 each.made = partial(self._all_received, each.made)
         return found
+
+    def generator(self, number: int, step: int) -> np.random.Generator:
+        """The random numbers of one step of one draw: they depend only on (seed, sentence, number, step)."""
+        return generator(self.seed, self.source.id, number, step)
 
     def _all_received(self, made: Callable[[Sequence[int]], list[Node]], tokens: Sequence[int]) -> list[Node]:
         return list(map(self._received, made(tokens)))

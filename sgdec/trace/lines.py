@@ -94,6 +94,7 @@ class ExpandLine(TypedDict):
         NotRequired[dict[TokenName, tuple[Number, Token]]],
         _is("for recombined children, by token: expansion and token of the node that represents both"),
     ]
+    notes: Annotated[NotRequired[dict[TokenName, list[str]]], _is("what the decoder notes about children, by token")]
     alone: Annotated[
         NotRequired[list[tuple[Token, Finite, list[Number]] | None]],
         _is(

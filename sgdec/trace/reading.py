@@ -247,6 +247,7 @@ def _expansion(line: ExpandLine, predictors: Sequence[str]) -> Expansion:
         fates=tuple(line["fates"]),
         rest=line["rest"],
         into={int(token): node for token, node in line.get("into", {}).items()},
+        notes={int(token): tuple(notes) for token, notes in line.get("notes", {}).items()},
         alone=tuple(None if each is None else _alone(each, len(predictors)) for each in alone),
         ending=line.get("ending", False),
         weights=None if weights is None else tuple(weights),

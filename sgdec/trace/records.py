@@ -134,6 +134,8 @@ class Expansion:
     """The fate of all candidates that are not among these."""
     into: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     """For recombined children, by token: the expansion and the token of the node that represents both."""
+    notes: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    """Those of the decoder about children, by token."""
     alone: tuple[Alone | None, ...] = ()
     """``[K]``; None for a predictor that is not consulted or has weight 0, prefers none, or scores only candidates of
     the others. Empty if there is only one predictor."""

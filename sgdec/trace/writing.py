@@ -136,6 +136,8 @@ def _expand_line(expansion: Expansion) -> str:
     rest: dict[str, Any] = {} if expansion.batch is None else {"batch": expansion.batch}
     if expansion.into:
         rest["into"] = {str(token): node for token, node in expansion.into.items()}
+    if expansion.notes:
+        rest["notes"] = {str(token): notes for token, notes in expansion.notes.items()}
     if expansion.alone:
         rest["alone"] = [
             None if each is None else [each.token, round(each.score, DECIMALS), each.forbidden_by]

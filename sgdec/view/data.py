@@ -104,6 +104,7 @@ def _search(trace: SentenceTrace, tree: Sequence[TreePrefix]) -> dict[str, Any]:
         "shown": overview(tree, OVERVIEW),
         "expansions": [_expansion(expansion, places, batches) for expansion in trace.expansions],
         "recombined": list(_recombined(trace, tree, places)),
+        "notes": _notes(trace, tree, places),
         "bounds": [_bound(bound) for bound in trace.bounds],
         "hypotheses": [
             {
@@ -175,6 +176,17 @@ def _recombined(
             end = children.get((places[other], other_token)) if other in places else None
             if start is not None and end is not None:
                 yield start, end
+
+
+def _notes(trace: SentenceTrace, tree: Sequence[TreePrefix], places: dict[int, int]) -> dict[str, str]:
+    """The decoder's notes about a prefix, by its place."""
+    children = {(prefix.parent, prefix.token): place for place, prefix in enumerate(tree)}
+    return {
+        str(children[places[each.number], token]): ", ".join(notes)
+        for each in trace.expansions
+        for token, notes in each.notes.items()
+        if (places[each.number], token) in children
+    }
 
 
 def _bound(bound: Bound) -> tuple[int, float | None, float | None]:

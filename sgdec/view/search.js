@@ -85,8 +85,14 @@ class Search {
     return this.tree.rank[place] >= 0 ? "listed" : this.tree.fate[place] ?? "expanded";
   }
 
-  /** What became of it, in words. @param {Place} place */
+  /** What became of it, in words, with the decoder's notes. @param {Place} place */
   reason(place) {
+    const notes = this.data.notes[place];
+    return notes ? `${this.became(place)}; ${notes}` : this.became(place);
+  }
+
+  /** @param {Place} place */
+  became(place) {
     const { expansion, rank, times } = this.tree;
     if (rank[place] >= 0) return `${ordinal(rank[place] + 1)} of the n-best list`;
     if (expansion[place] >= 0) {

@@ -40,6 +40,7 @@ interface SearchData {
   /** By number. */
   expansions: ExpansionData[];
   recombined: [Place, Place][];
+  notes: Record<string, string>;
   /** Expansions, bound, best hypothesis. */
   bounds: [number, number | null, number | null][];
   hypotheses: HypothesisData[];

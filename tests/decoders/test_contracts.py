@@ -315,6 +315,40 @@ class TestSample(SearchContract):
     options: ClassVar[dict[str, Any]] = {"samples": 5}
 
 
+@pytest.mark.slow
+class TestStochastic(SearchContract):
+    plugin = "stochastic"
+
+
+@pytest.mark.slow
+class TestStochasticWithCodes(SearchContract):
+    plugin = "stochastic"
+    options: ClassVar[dict[str, Any]] = {"method": "arithmetic", "samples": 6}
+
+
+@pytest.mark.slow
+class TestDiverse(SearchContract):
+    plugin = "diverse"
+
+
+@pytest.mark.slow
+class TestDiverseAsGenerate(SearchContract):
+    plugin = "diverse"
+    options: ClassVar[dict[str, Any]] = {"size": 6, "groups": 3, "stop": "hf-false", "diversity": "ngram"}
+
+
+@pytest.mark.slow
+class TestDiverseInOneGroup(SearchContract):
+    plugin = "diverse"
+    options: ClassVar[dict[str, Any]] = {"size": 3, "groups": 1, "stop": "best", "alpha": 0.6, "beta": 0.4}
+
+
+@pytest.mark.slow
+class TestDiverseThatDraws(SearchContract):
+    plugin = "diverse"
+    options: ClassVar[dict[str, Any]] = {"size": 4, "sampling": True, "diversity": "cumulative", "alpha": 0.6}
+
+
 def can_be_searched_alone(tiny: TinySpace) -> bool:
     """Whether for each predictor by itself hypotheses have an end, and the next token is one of a known set."""
     constellation = tiny.constellation()

@@ -6,9 +6,13 @@ that combines, ranks or searches, and the toy predictors of `sgdec.testing.toys`
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 
+import numpy as np
+
+from sgdec.chain import UNCHAINED, Chain
 from sgdec.decoder import Decoder
 from sgdec.protocol import BatchPredictor, Predictor, Result, Source
 from sgdec.ranking import Ranking
@@ -44,6 +48,26 @@ def opened(tiny: TinySpace, *, ranking: Ranking | None = None, nbest: int = 1) -
     constellation = tiny.constellation()
     (root,) = constellation.roots([tiny.source])
     return SearchSpace(constellation, root, ranking=ranking, nbest=nbest)
+
+
+def leaves(space: TinySpace, chain: Chain = UNCHAINED) -> dict[tuple[int, ...], float]:
+    """The probability of each leaf under the chained local distributions: hypotheses, with ``</s>``, and dead ends.
+
+    Not for chains that keep a number.
+    """
+    here = opened(space)
+    found: dict[tuple[int, ...], float] = {}
+    stack = [(here.root, 1.0)]
+    while stack:
+        node, probability = stack.pop()
+        children = [] if node.finished else sorted(here.expand([node])[0], key=lambda child: child.last)
+        if not children:
+            found[node.tokens] = probability
+            continue
+        local = chain.apply(np.array([child.total - node.total for child in children]))
+        for at, log_prob in zip(local.places.tolist(), local.log_probs.tolist(), strict=True):
+            stack.append((children[at], probability * math.exp(log_prob)))
+    return found
 
 
 def open_nodes(space: SearchSpace) -> list[Node]:

@@ -42,9 +42,9 @@ LINES_OF_SETTINGS = [
     ),
     (
         "gpt2",
-        {"do_sample": True, "typical_p": 0.9},
-        "for do_sample true give --decoder sample --sample.temperature 1 --sample.top_k 50 --sample.top_p 1; "
-        "for typical_p 0.9 there is no option",
+        {"do_sample": True, "typical_p": 0.9, "min_p": 0.1},
+        "for do_sample true, min_p 0.1, typical_p 0.9 give "
+        "--decoder sample --sample.chain temperature=1+top_k=50+top_p=1+min_p=0.1+typical=0.9",
     ),
     ("gpt2", {"max_length": 50}, "for max_length 50 (which counts the prompt) there is no option"),
     (

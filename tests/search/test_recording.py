@@ -16,9 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sgdec_decoders.astar import AStarDecoder
 from sgdec_decoders.beam import BeamDecoder
+from sgdec_decoders.diverse import DiverseDecoder
 from sgdec_decoders.greedy import GreedyDecoder
 from sgdec_decoders.sample import SampleDecoder
 from sgdec_decoders.sepbeam import SepBeamDecoder
+from sgdec_decoders.stochastic import StochasticDecoder
 from sgdec_decoders.vanilla import VanillaDecoder
 from sgdec_predictors.fst import FstPredictor
 
@@ -185,6 +187,16 @@ def test_other_tokens_that_a_decoder_draws_are_children_too() -> None:
     assert len(first.tokens) > 3 and first.tokens[0] == 0
     assert first.rest == Fate.UNDRAWN
     assert {trace.expansions[fate].token for fate in first.fates if isinstance(fate, int)} <= set(first.tokens)
+
+
+def test_groups_and_draws_are_noted(two: TinySpace) -> None:
+    trace = only(traces(two, DiverseDecoder(2, strength=9.0), sentences=1))
+    assert trace.expansions[0].notes == {0: ("group 1",), 2: ("group 2",)}
+    trace = only(traces(two, DiverseDecoder(2, strength=0.0), sentences=1))
+    assert trace.expansions[0].notes == {0: ("group 1", "group 2")}
+    trace = only(traces(two, StochasticDecoder(3), sentences=1))
+    drawn = {note for each in trace.expansions for notes in each.notes.values() for note in notes}
+    assert drawn == {"draw 1", "draw 2", "draw 3"}
 
 
 def test_each_system_of_a_separate_beam_has_a_root_with_its_weights(two: TinySpace) -> None:

@@ -19,7 +19,7 @@ from sgdec.protocol import BatchPredictor, Candidates, Scores, Source, State
 from sgdec.ranking import Ranking
 from sgdec.search.node import Node
 from sgdec.search.requests import Request, answer
-from sgdec.search.sampling import Draw
+from sgdec.search.sampling import Draw, Drawn
 from sgdec.search.space import ENDLESS, SearchSpace
 from sgdec.testing import BatchTable, Lattice, Table, TinySpace, enumerate_space, score_path, tiny_spaces
 from sgdec.testing.tiny_spaces import LATTICE
@@ -329,6 +329,8 @@ def test_requests_of_many_searches_are_answered_as_each_alone() -> None:
     ]
 
     def told(reply: Any) -> Any:
+        if isinstance(reply, Drawn):
+            return told(reply.node), reply.log_prob, reply.state
         if isinstance(reply, Node):
             return reply.tokens, reply.total, reply.source.id
         return reply if isinstance(reply, float | tuple) else [told(part) for part in reply]

@@ -24,7 +24,7 @@ HEADER: dict[str, Any] = {
 ROOT: dict[str, Any] = {
     "event": "expand", "n": 0, "parent": None, "token": None, "batch": 1, "candidates": 9, "tokens": [4, 3],
     "totals": [-0.5, -1.0], "scores": [[-0.5, 0.0], [-1.0, 0.0]], "fates": [1, "recombined"], "rest": "beam",
-    "into": {"3": [1, 2]}, "alone": [[4, -0.5, []], None],
+    "into": {"3": [1, 2]}, "notes": {"4": ["group 1", "group 2"]}, "alone": [[4, -0.5, []], None],
 }  # fmt: skip
 CHILD: dict[str, Any] = {
     "event": "expand", "n": 1, "parent": 0, "token": 4, "batch": 1, "candidates": 9, "tokens": [2], "totals": [-1.0],

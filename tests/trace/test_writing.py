@@ -40,6 +40,8 @@ DECODERS: list[tuple[str, dict[str, Any]]] = [
     ("astar", {"capacity": 2, "max_expansions": 9}),
     ("restarting", {"max_expansions": 9}),
     ("sample", {"samples": 3}),
+    ("stochastic", {"samples": 3}),
+    ("diverse", {"size": 4}),
 ]
 PAIRS = pytest.mark.parametrize(
     ("space", "decoder"),

@@ -68,6 +68,17 @@ def test_recombined_prefixes_lead_to_those_that_represent_both() -> None:
     assert tree[pair[1]].parent == 0
 
 
+def test_notes_of_the_decoder_are_those_of_a_prefix() -> None:
+    run = on_lattice(sources=[[3, 4, 5]])
+    (trace,) = run.sentences
+    first = trace.expansions[0]
+    changed = replace(first, notes={first.tokens[0]: ("group 1", "group 3")})
+    trace = replace(trace, expansions=(changed, *trace.expansions[1:]))
+    ((place, note),) = sentence_data([replace(run, sentences=[trace])], 1)["searches"][0]["notes"].items()
+    tree = prefixes(trace)
+    assert (tree[int(place)].token, tree[int(place)].parent, note) == (first.tokens[0], 0, "group 1, group 3")
+
+
 def test_infinities_become_null_and_everything_is_json() -> None:
     run = traced(sources=[[3]])
     trace = replace(run.sentences[0], bounds=(Bound(1, math.inf, None), Bound(2, -1.0, -2.0)), gap=math.inf)

@@ -16,7 +16,12 @@ NONE = {
     "renormalize_logits": False, "penalty_alpha": 0.0, "stop_strings": None,
 }  # fmt: skip
 """Settings without a counterpart, with the values at which they change nothing."""
-NONE_OF_SAMPLING = {"typical_p": 1.0, "min_p": 0.0, "epsilon_cutoff": 0.0, "eta_cutoff": 0.0}
+LINKS = {
+    "min_p": ("min_p", 0.0), "typical_p": ("typical", 1.0), "epsilon_cutoff": ("epsilon", 0.0),
+    "eta_cutoff": ("eta", 0.0),
+}  # fmt: skip
+"""Settings that are links of a chain (`sgdec.chain`), in the order of `generate()`, with the values that change
+nothing."""
 
 
 @dataclass
@@ -52,7 +57,7 @@ class Counterparts:
             self._beam(beams)
         elif sampling:
             self._sampling()
-        lacking = {**NONE, **(NONE_OF_SAMPLING if sampling else {}), **({"do_sample": False} if beams > 1 else {})}
+        lacking = {**NONE, **({"do_sample": False} if beams > 1 else {})}
         values = {name: getattr(self.config, name, None) for name in lacking}
         self.without += [
             shown(name, value) for name, value in values.items() if value is not None and value != lacking[name]
@@ -103,8 +108,18 @@ class Counterparts:
         for setting in ("do_sample", "temperature", "top_k", "top_p"):
             self.name(setting)
         temperature, top_k = self.number("temperature", 1.0), int(self.number("top_k", 50))  # 50 is its default
-        chosen = f"--decoder sample --sample.temperature {temperature:g} --sample.top_k {top_k}"
-        self.options.append(f"{chosen} --sample.top_p {self.number('top_p', 1.0):g}")
+        top_p = self.number("top_p", 1.0)
+        links = []
+        for setting, (link, neutral) in LINKS.items():
+            if (value := self.number(setting, neutral)) != neutral:
+                self.name(setting)
+                links.append(f"{link}={value:g}")
+        if links:
+            first = [f"temperature={temperature:g}", *([f"top_k={top_k}"] if top_k else []), f"top_p={top_p:g}"]
+            self.options.append(f"--decoder sample --sample.chain {'+'.join([*first, *links])}")
+        else:
+            chosen = f"--decoder sample --sample.temperature {temperature:g} --sample.top_k {top_k}"
+            self.options.append(f"{chosen} --sample.top_p {top_p:g}")
 
     @property
     def begun(self) -> tuple[int, ...]:

@@ -46,10 +46,16 @@ WAITING: Any = object()
 """The value of an inner state before the last token has been consumed."""
 
 
+REACH = 600.0
+"""Exponentials of numbers up to this and sums of them are ordinary floating-point numbers."""
+
+
 class InnerPrefix:
     """One prefix of inner tokens; its state and scores are filled in on demand."""
 
-    __slots__ = ("__weakref__", "_children", "before", "known", "row", "sparse", "state", "token", "values")
+    __slots__ = (
+        "__weakref__", "_children", "_exponentials", "before", "known", "row", "sparse", "state", "token", "values"
+    )  # fmt: skip
 
     def __init__(self, before: State, token: int, state: State = WAITING) -> None:
         self.before = before
@@ -65,6 +71,7 @@ class InnerPrefix:
         """The array ``[V]`` that `row` reads, if the inner predictor returns one."""
         self.sparse: SparseRow | None = None
         """The row that `row` reads, if the inner predictor returns one."""
+        self._exponentials: tuple[float, Floats] | None = None
         self._children: WeakValueDictionary[int, InnerPrefix] | None = None
 
     def score(self, token: int) -> float:
@@ -78,6 +85,16 @@ class InnerPrefix:
         if self.sparse is not None:
             return np.where(tokens >= 0, self.sparse.at(tokens.tolist()), 0.0)
         return np.array([self.score(token) if token >= 0 else 0.0 for token in tokens.tolist()])
+
+    def exponentials(self) -> tuple[float, Floats] | None:
+        """A score s, and ``[V + 1]`` exp(score - s) by token; the last entry, at -1, is that of score 0.
+
+        Logs of sums cost much less from these, computed once. None without an array of scores.
+        """
+        if self._exponentials is None and self.values is not None:
+            highest = max(float(self.values.max()), -REACH)  # so that exp(-highest) is finite
+            self._exponentials = highest, np.exp(np.append(self.values, 0.0) - highest)
+        return self._exponentials
 
     def then(self, token: int) -> InnerPrefix:
         """The prefix with one more token: the same object as long as it is referenced."""

@@ -68,6 +68,8 @@ class NextOutputs(NamedTuple):
     """``[outputs]``, ascending, each once; ``</s>`` too, and `SILENT` for a path that writes nothing."""
     scores: Floats
     """``[outputs]``: the score of the best path that ends with the arc that writes it."""
+    shares: Floats
+    """``[outputs]``: exp of these scores."""
 
 
 class QuietArcs(NamedTuple):
@@ -77,8 +79,7 @@ class QuietArcs(NamedTuple):
     """``[quiet arcs]``: their indices in `Flat`."""
     starts: Ints
     """``[quiet arcs]``: where the outputs of each begin."""
-    tokens: Ints
-    scores: Floats
+    outputs: NextOutputs
 
 
 class Machine(dict[int, TransducerWays]):
@@ -181,7 +182,8 @@ class Machine(dict[int, TransducerWays]):
             if end < found.get(EOS, math.inf):
                 found[EOS] = end
         order = sorted(found)
-        return NextOutputs(np.array(order, np.int64), -np.array([found[token] for token in order], float))
+        scores = -np.array([found[token] for token in order], float)
+        return NextOutputs(np.array(order, np.int64), scores, np.exp(scores))
 
     @cached_property
     def _as_lists(self) -> tuple[list[int], list[int], list[float], list[int]]:
@@ -273,9 +275,9 @@ class Machine(dict[int, TransducerWays]):
 
 
 def _quiet_arcs(after: dict[int, NextOutputs]) -> QuietArcs:
-    tokens, scores = zip(*after.values(), strict=True)
-    starts = np.cumsum([0, *map(len, tokens[:-1])])
-    return QuietArcs(np.array(list(after)), starts, np.concatenate(tokens), np.concatenate(scores))
+    tokens, scores, shares = map(np.concatenate, zip(*after.values(), strict=True))
+    sizes = [len(outputs.tokens) for outputs in after.values()]
+    return QuietArcs(np.array(list(after)), np.cumsum([0, *sizes[:-1]]), NextOutputs(tokens, scores, shares))
 
 
 def _output(label: int) -> int:

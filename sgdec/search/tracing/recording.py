@@ -63,6 +63,8 @@ class Expanded:
         self.into: dict[int, tuple[int, int]] = {}
         self.rest: str = Fate.UNREAD
         """The fate of the children that it has not received."""
+        self.notes: dict[int, list[str]] = {}
+        """Those of the decoder about its children, by token."""
 
     def closed(self, run: Sequence[float | None]) -> Expansion:
         """The expansion as a value. ``run``: the weights of the run."""
@@ -87,6 +89,7 @@ class Expanded:
             fates=tuple(fates),
             rest=self.rest,
             into=self.into,
+            notes={token: tuple(notes) for token, notes in self.notes.items()},
             alone=self.seen.alone,
             ending=self.ending,
             weights=None if tuple(self.weights) == tuple(run) else tuple(self.weights),
@@ -176,6 +179,14 @@ class Recorder:
             parent.fates[node.last] = str(fate)
         if into is not None and (found := self._parent(into)) is not None:
             parent.into[node.last] = found.number, into.last
+
+    def noted(self, node: Node, note: str) -> None:
+        parent = self._parent(node)
+        if parent is not None:
+            parent.received.setdefault(node.last, (node.total, node.scores))
+            notes = parent.notes.setdefault(node.last, [])
+            if note not in notes:
+                notes.append(str(note))
 
     def dropped_rest(self, parent: Node, fate: str, kept: Container[int]) -> None:
         """The fate of all children of a node whose fate is not known, except for those with these tokens."""

@@ -48,6 +48,11 @@ class Telling:
         if self.recorder is not None:
             self.recorder.dropped(node, reason, into)
 
+    def noted(self, node: Node, note: str) -> None:
+        """A few words that a viewer shows beside this node, such as ``group 2``; a node can have several notes."""
+        if self.recorder is not None:
+            self.recorder.noted(node, note)
+
     def dropped_rest(self, parent: Node, reason: str, kept: Iterable[Node] = ()) -> None:
         """The children of a node are dropped, read or not, except for ``kept`` and those with another reason."""
         if self.recorder is not None:
