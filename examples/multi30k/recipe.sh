@@ -189,8 +189,8 @@ for step in $steps; do
             bleu "$test_ref" "$work/level.$model.de"
         done
         run sgdec decode --predictors nmt,fsttok:nmt,fsttok:nmt --decoder beam --beam.size 4 --beam.stop full \
-            --beam.alpha 1.2 --nmt.model "$work/char/best" --nmt.weight 0.2 \
-            --fsttok.path "$work/char-word.voc.fst" --nmt2.model "$work/word/best" --fsttok.weight 0.2 \
+            --beam.alpha 0.6 --nmt.model "$work/char/best" --nmt.weight 0.02 \
+            --fsttok.path "$work/char-word.voc.fst" --nmt2.model "$work/word/best" --fsttok.weight 0.02 \
             --fsttok2.path "$work/char-tok.spm.fst" --nmt3.model "$work/a/best" \
             --threads "$threads" --output "$work/levels.de" "$test_in"
         bleu "$test_ref" "$work/levels.de"
