@@ -26,6 +26,9 @@ TAIL = 4096
 GRACE_SECONDS = 2.0
 """The time that it has to end by itself when its input ends."""
 
+WRITING_SECONDS = 0.1
+"""The time that a request may still be in writing when its end is wanted, since its answer can be there already."""
+
 
 class LineProcess:
     """Starts ``words`` without a shell. Raises UsageError if that fails; messages begin with ``name``.
@@ -135,7 +138,7 @@ def _end(process: subprocess.Popen[bytes], its_input: RawIOBase, idle: threading
     """End its input, so that it can end by itself; kill it if it does not, or if it still reads a request."""
     if os.getpid() != owner:  # the copy of a fork has not started it
         return
-    waits = idle.acquire(blocking=False)
+    waits = idle.acquire(timeout=WRITING_SECONDS)
     if waits:
         its_input.close()
     try:

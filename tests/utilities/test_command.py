@@ -234,7 +234,10 @@ def test_a_config_file_cannot_name_a_program() -> None:
         check(Program, {"command": "true"}, name="command")
 
 
-def test_the_end_of_its_input_lets_it_end_by_itself(start: Start, tmp_path: Path) -> None:
+def test_the_end_of_its_input_lets_it_end_by_itself(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sgdec.utilities.process.GRACE_SECONDS", 20.0)  # it ends much sooner
     utility = start(f"{LENGTHS}\nimport atexit\natexit.register(open, {str(tmp_path / 'ended')!r}, 'w')")
     pairwise(utility, ["a"], ["b"])
     utility.close()
