@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from pydantic_core import CoreSchema
 
 
+LONG = 256
+"""Shorter rows are sorted as a whole."""
+
+
 class Link(ABC):
     """One step of a chain. Its fields are numbers, of which the first is ``VALUE`` in ``NAME=VALUE``."""
 
@@ -333,13 +337,25 @@ class Chain:
         ``states`` ``[...]``: the numbers of the draws, for chains whose `start` is not None (which is the default). A
         row without a token has log-probabilities of -inf.
         """
-        places: Ints = np.argsort(-scores, axis=-1, kind="stable")
+        places = self._best_first(scores)
         kept = given = np.take_along_axis(scores, places, axis=-1)
         state = None if self.start is None else np.asarray(self.start if states is None else states)[..., None]
         for link in self.links:
             given, kept = kept, link.apply(kept, state)
         after = None if state is None else self.links[-1].after(given, state)
         return LocalDistribution(places[..., : kept.shape[-1]], _log_probabilities(kept), after)
+
+    def _best_first(self, scores: Floats) -> Ints:
+        """The columns of all tokens, best score first; of a long row only those that a `TopK` leaves and their equals.
+
+        Only links that keep the order may come before the `TopK`.
+        """
+        cut = next((link for link in self.links if not isinstance(link, TemperatureLink)), None)
+        if scores.ndim > 1 or not isinstance(cut, TopK) or scores.size < max(LONG, 2 * cut.k):
+            return np.argsort(-scores, axis=-1, kind="stable")
+        last = scores.size - cut.k
+        among = np.flatnonzero(scores >= np.partition(scores, last)[last])
+        return among[np.argsort(-scores[among], kind="stable")]
 
     def __str__(self) -> str:
         return "+".join(map(str, self.links))

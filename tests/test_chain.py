@@ -236,6 +236,21 @@ def test_order_matters() -> None:
     )
 
 
+@pytest.mark.parametrize("text", ["top_k=5", "temperature=0.7+top_k=40+min_p=0.05", "top_k=300", "top_p=0.5+top_k=3"])
+def test_of_long_rows_only_the_best_are_sorted(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng, chain = np.random.default_rng(5), Chain.parse(text)
+    rows = [rng.normal(size=700), np.round(rng.normal(size=700)), np.zeros(700), np.full(700, -np.inf)]
+    rows.append(np.where(np.arange(700) % 300 == 7, rows[0], -np.inf))  # fewer tokens than k
+    short = [chain.apply(row) for row in rows]
+    monkeypatch.setattr("sgdec.chain.LONG", 10_000)
+    for row, found in zip(rows, short, strict=True):
+        whole = chain.apply(row)
+        kept = slice(0, len(found.places))
+        assert np.array_equal(found.places, whole.places[kept])
+        assert np.array_equal(found.log_probs, whole.log_probs[kept])
+        assert not np.isfinite(whole.log_probs[len(found.places) :]).any()
+
+
 def former_draw(scores: np.ndarray, number: int, temperature: float, top_k: int, top_p: float) -> int:
     """`draw` as it was before there were chains."""
     order = np.lexsort((np.arange(len(scores)), -scores))[: top_k or None]
