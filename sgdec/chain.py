@@ -346,7 +346,7 @@ class Chain:
         return LocalDistribution(places[..., : kept.shape[-1]], _log_probabilities(kept), after)
 
     def _best_first(self, scores: Floats) -> Ints:
-        """The columns of all tokens, best score first; of a long row only those that a `TopK` leaves and their equals.
+        """The columns of all tokens, best score first; in a long row those that a `TopK` leaves, and their equals.
 
         Only links that keep the order may come before the `TopK`.
         """

@@ -1,7 +1,8 @@
 """Ancestral sampling: each token is drawn from the combined scores, renormalised (Holtzman et al. 2020, section 2).
 
 With combined scores s, token w follows with probability exp(s_w) / sum_v exp(s_v), over all tokens v that can follow.
-The links of ``chain`` change this distribution in the order given (`sgdec.chain` has their definitions):
+The links of ``chain`` change this distribution in the order given: ``temperature``, ``top_k``, ``top_p``, ``min_p``,
+``typical``, ``epsilon``, ``eta``, ``top_n_sigma`` and ``mirostat`` (`sgdec.chain` has their definitions and edges):
 
     --sample.chain temperature=0.7+top_k=50+min_p=0.05
 
