@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sgdec.io.lattice import read_lattice
     from sgdec.library import load, load_utility
     from sgdec.lifting import lift
-    from sgdec.nesting import DecoderSpec
+    from sgdec.nesting import DecoderSpec, UtilitySpec
     from sgdec.plugins.hookspecs import hookimpl
     from sgdec.protocol import API, BatchPredictor, Hypothesis, Predictor, Result, Scores, Source
     from sgdec.search.constellation import Constellation
@@ -54,6 +54,7 @@ __all__ = [
     "Source",
     "UsageError",
     "Utility",
+    "UtilitySpec",
     "Vocabulary",
     "__version__",
     "hookimpl",
@@ -72,7 +73,7 @@ _HOMES = {
     "sgdec.decoder": ("BatchDecoder", "Decoder"),
     "sgdec.protocol": ("API", "BatchPredictor", "Hypothesis", "Predictor", "Result", "Scores", "Source"),
     "sgdec.lifting": ("lift",),
-    "sgdec.nesting": ("DecoderSpec",),
+    "sgdec.nesting": ("DecoderSpec", "UtilitySpec"),
     "sgdec.search.constellation": ("Constellation",),
     "sgdec.search.node": ("Node",),
     "sgdec.search.sampling": ("Distribution",),

@@ -28,8 +28,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from json import JSONDecodeError, JSONDecoder, dumps
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Self, TypeVar, cast
 
 from annotated_types import Ge
 
@@ -37,20 +38,27 @@ from sgdec.context import Context
 from sgdec.decoder import Decoder
 from sgdec.errors import UsageError
 from sgdec.plugins.host import AT_DISTRIBUTION, Host, name_of
-from sgdec.plugins.options import configure_inside, describe, parameters
+from sgdec.plugins.options import configure_inside, describe, parameters, refuse_programs
 from sgdec.plugins.parts import Part, construct
 from sgdec.protocol import Result
 from sgdec.search.results import require_result
 from sgdec.search.space import SearchSpace
 from sgdec.settings import Says, plain
+from sgdec.utility import Utility
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler
     from pydantic_core import CoreSchema
 
+P = TypeVar("P")
 EXPECTED = "expected NAME or NAME:OPTION=VALUE,..., such as beam:size=8"
 DEEPEST = 8
 """The most decoders inside each other: one that is by default in itself would have no end."""
+
+
+@dataclass
+class NoOptions:
+    """None besides the plugin's own."""
 
 
 @dataclass
@@ -66,44 +74,43 @@ class _Ready:
     """The parts of a checked spec."""
 
     part: Part
-    own: InnerOptions
+    own: Any
+    """An object of `PluginSpec.own_options`."""
     where: str
     """The beginning of errors about it."""
 
 
-class DecoderSpec:
-    """A decoder with options, as the option of another decoder. Equal specs have equal plugins and options.
+class PluginSpec(Generic[P]):
+    """A plugin with options, as the option of a decoder. Equal specs have equal plugins and options."""
 
-    >>> from sgdec.testing import tiny_spaces
-    >>> space = tiny_spaces()[0].open(nbest=1)
-    >>> found = DecoderSpec("beam", {"size": 3, "stop": "full"}).decode(space, nbest=3)
-    >>> len(found.hypotheses), space.expansions == found.expansions > 0
-    (3, True)
-    """
+    option_type: ClassVar[str]
+    """The kind of plugin, which is the type in helps of options."""
+    base: ClassVar[type]
+    """The base class of these plugins."""
+    own_options: ClassVar[type] = NoOptions
+    """The options that every plugin has inside a decoder, besides its own."""
 
-    option_type: ClassVar[str] = "decoder"
-    """The type in helps of options."""
-
-    def __init__(self, plugin: str | type[Decoder] | Decoder, options: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, plugin: str | type[P] | P, options: Mapping[str, Any] | None = None) -> None:
         """``plugin``: ``NAME`` or ``NAME@DISTRIBUTION``, a class, or an object, which has no options.
 
         ``options``: values as in a TOML file, or texts. Hyphens in names count as underscores; None = not given.
         Raises ValueError for any other plugin, and for options of an object.
         """
-        fits = AT_DISTRIBUTION.fullmatch(plugin) if isinstance(plugin, str) else _is_decoder(plugin)
-        if not fits:
-            raise ValueError(f"{plugin!r} is not the name of a decoder; {EXPECTED}")
+        is_object = isinstance(plugin, self.base)
+        is_class = isinstance(plugin, type) and issubclass(plugin, self.base)
+        if not (AT_DISTRIBUTION.fullmatch(plugin) if isinstance(plugin, str) else is_object or is_class):
+            raise ValueError(f"{plugin!r} is not the name of a {self.option_type}; {EXPECTED}")
         given = {str(key).replace("-", "_"): plain(value) for key, value in (options or {}).items()}
         given = {key: value for key, value in given.items() if value is not None}
-        if given and isinstance(plugin, Decoder):
+        if given and is_object:
             raise ValueError(f"{type(plugin).__name__} is an object; its options are already set")
         self.plugin = plugin
         self.options: dict[str, Any] = given
         self._ready: _Ready | None = None
-        self._decoder = plugin if isinstance(plugin, Decoder) else None
+        self._made: P | None = cast(P, plugin) if is_object else None
 
     @classmethod
-    def parse(cls, text: str) -> DecoderSpec:
+    def parse(cls, text: str) -> Self:
         """The spec of a text. Raises ValueError in one clause."""
         name, colon, rest = text.partition(":")
         spec = cls(name.strip())
@@ -118,7 +125,7 @@ class DecoderSpec:
         return spec
 
     @classmethod
-    def of(cls, given: Any) -> DecoderSpec:
+    def of(cls, given: Any) -> Self:
         """The spec of an option's value: a text, a table of one name, a class, an object, or a spec.
 
         >>> DecoderSpec.of({"beam": {"size": 8}})
@@ -140,13 +147,55 @@ class DecoderSpec:
         return (self.plugin if isinstance(self.plugin, type) else type(self.plugin)).__name__
 
     @property
+    def made(self) -> P:
+        """The plugin's object. Outside a run it is constructed on first use, with the installed plugins."""
+        if self._made is None or self._ready is None:
+            built_now = built(checked(self, Host(), self.name), Context())
+            self._ready, self._made = built_now._ready, built_now._made
+        assert self._made is not None
+        return self._made
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, type(self)):
+            return NotImplemented
+        return (self.plugin, self.options) == (other.plugin, other.options)
+
+    def __hash__(self) -> int:
+        return hash((self.name, frozenset(self.options)))  # values can be lists
+
+    def __str__(self) -> str:
+        plugin = self.plugin if isinstance(self.plugin, str) else self.name
+        listed = ",".join(f"{key}={_quoted(_text(value))}" for key, value in self.options.items())
+        return f"{plugin}:{listed}" if listed else plugin
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_plain_validator_function(cls.of)
+
+
+class DecoderSpec(PluginSpec[Decoder]):
+    """A decoder with options, as the option of another decoder.
+
+    >>> from sgdec.testing import tiny_spaces
+    >>> space = tiny_spaces()[0].open(nbest=1)
+    >>> found = DecoderSpec("beam", {"size": 3, "stop": "full"}).decode(space, nbest=3)
+    >>> len(found.hypotheses), space.expansions == found.expansions > 0
+    (3, True)
+    """
+
+    option_type = "decoder"
+    base = Decoder
+    own_options = InnerOptions
+
+    @property
     def decoder(self) -> Decoder:
-        """The inner decoder. Outside a run it is constructed when it is first needed, with the installed plugins."""
-        if self._decoder is None or self._ready is None:
-            made = built(checked(self, Host(), self.name), Context())
-            self._ready, self._decoder = made._ready, made._decoder
-        assert self._decoder is not None
-        return self._decoder
+        """The inner decoder."""
+        return self.made
 
     def decode(self, space: SearchSpace, nbest: int | None = None) -> Result:
         """The result of the inner decoder for the sentence of ``space``, with the number of its own expansions.
@@ -155,9 +204,9 @@ class DecoderSpec:
         searches in a space with its own ranking and counts. Predictors, weights, batches, trace, seed and distinct
         texts are those of ``space``, where its expansions count too.
         """
-        decoder = self.decoder
+        decoder = self.made
         assert self._ready is not None
-        own = self._ready.own
+        own = cast(InnerOptions, self._ready.own)
         inside = SearchSpace(
             space.constellation, space.root, ranking=decoder.ranking, nbest=own.nbest or nbest or space.nbest,
             seed=space.seed if own.seed is None else own.seed, ask=space._ask, recorder=space.recorder,
@@ -173,30 +222,28 @@ class DecoderSpec:
                 space.reach(inside.longest)
         return replace(found, expansions=inside.expansions)
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, DecoderSpec):
-            return NotImplemented
-        return (self.plugin, self.options) == (other.plugin, other.options)
 
-    def __hash__(self) -> int:
-        return hash((self.name, frozenset(self.options)))  # values can be lists
+class UtilitySpec(PluginSpec[Utility]):
+    """A utility with options, as the option of a decoder.
 
-    def __str__(self) -> str:
-        plugin = self.plugin if isinstance(self.plugin, str) else self.name
-        listed = ",".join(f"{key}={_quoted(_text(value))}" for key, value in self.options.items())
-        return f"{plugin}:{listed}" if listed else plugin
+    >>> utility = UtilitySpec.parse("chrf:word_order=2").utility
+    >>> utility.pairwise(["a b"], ["a b", "c d"], None).round(1).tolist()
+    [[100.0, 0.0]]
+    """
 
-    def __repr__(self) -> str:
-        return f"DecoderSpec({str(self)!r})"
+    option_type = "utility"
+    base = Utility
 
-    @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        from pydantic_core import core_schema
-
-        return core_schema.no_info_plain_validator_function(cls.of)
+    @property
+    def utility(self) -> Utility:
+        """The utility."""
+        return self.made
 
 
-def checked(spec: DecoderSpec, host: Host, where: str, depth: int = 1) -> DecoderSpec:
+Spec = TypeVar("Spec", bound=PluginSpec[Any])
+
+
+def checked(spec: Spec, host: Host, where: str, depth: int = 1) -> Spec:
     """A spec whose plugin is found and whose options are checked, those of decoders inside it too.
 
     ``depth``: the number of decoders around it. Raises UsageError, which begins with ``where``, for unknown names,
@@ -208,44 +255,45 @@ def checked(spec: DecoderSpec, host: Host, where: str, depth: int = 1) -> Decode
         raise UsageError(f"{where}: more than {DEEPEST} decoders are inside each other.")
     cls = _class_of(spec, host, where)
     known = {option.name for option in describe(cls)}
-    more = [option.name for option in describe(InnerOptions) if option.name not in known]
+    more = [option.name for option in describe(spec.own_options) if option.name not in known]
     own = {key: value for key, value in spec.options.items() if key in more}
     given = {key: value for key, value in spec.options.items() if key not in more}
-    ours = configure_inside(InnerOptions, own, spec.name, where)
-    if isinstance(spec.plugin, Decoder):
+    ours = configure_inside(spec.own_options, own, spec.name, where)
+    if isinstance(spec.plugin, spec.base):
         part = Part(spec.name, cls, {}, spec.plugin)
     else:
         part = Part(spec.name, cls, configure_inside(cls, given, spec.name, where, more))
         part = with_inner_checked(part, host, lambda option: f"{where}: {spec.name}: {option}", depth)
-    found = DecoderSpec(spec.plugin, spec.options)
-    found._ready = _Ready(part, InnerOptions(**ours), where)
+    found = type(spec)(spec.plugin, spec.options)
+    found._ready = _Ready(part, spec.own_options(**ours), where)
     return found
 
 
-def built(spec: DecoderSpec, context: Context) -> DecoderSpec:
-    """A checked spec with a new decoder. Raises the errors of constructors; a UsageError says where."""
+def built(spec: Spec, context: Context) -> Spec:
+    """A checked spec with a new object. Raises the errors of constructors; a UsageError says where."""
     ready = spec._ready
     assert ready is not None
-    inside = context if ready.own.seed is None else replace(context, seed=ready.own.seed)
-    found = DecoderSpec(spec.plugin, spec.options)
+    seed = getattr(ready.own, "seed", None)
+    inside = context if seed is None else replace(context, seed=seed)
+    found = type(spec)(spec.plugin, spec.options)
     found._ready, part = ready, with_inner_built(ready.part, inside)
     try:
-        found._decoder = construct(part, inside)
+        found._made = construct(part, inside)
     except UsageError as error:
         raise UsageError(f"{ready.where}: {error}") from None
     return found
 
 
-def configured(spec: DecoderSpec) -> Mapping[str, Any]:
+def configured(spec: PluginSpec[Any]) -> Mapping[str, Any]:
     """The options of a checked spec, after conversion for the constructor."""
     return {} if spec._ready is None else spec._ready.part.options
 
 
-def _class_of(spec: DecoderSpec, host: Host, where: str) -> type[Any]:
+def _class_of(spec: PluginSpec[Any], host: Host, where: str) -> type[Any]:
     if not isinstance(spec.plugin, str):
         return spec.plugin if isinstance(spec.plugin, type) else type(spec.plugin)
     try:
-        return host.load("decoder", spec.plugin)
+        return host.load(spec.option_type, spec.plugin)
     except UsageError as error:
         raise UsageError(f"{where}: {error}") from None
 
@@ -257,18 +305,28 @@ def with_inner_checked(part: Part, host: Host, where: Callable[[str], str], dept
     errors of `checked`.
     """
     cls: type = part.cls
-    defaults = {key: default for key, default, _ in parameters(cls) if isinstance(default, DecoderSpec)}
+    defaults = {key: default for key, default, _ in parameters(cls) if isinstance(default, PluginSpec)}
     options = {
-        key: checked(value, host, where(key), depth + 1) if isinstance(value, DecoderSpec) else value
+        key: checked(value, host, where(key), depth + 1) if isinstance(value, PluginSpec) else value
         for key, value in {**defaults, **part.options}.items()
     }
     return replace(part, options=options)
 
 
+def refuse_inner_programs(part: Part, where: Callable[[str], str]) -> None:
+    """Raise UsageError if a plugin inside a checked part, which comes from a file, is given a program to start."""
+    for key, value in part.options.items():
+        if isinstance(value, PluginSpec) and value._ready is not None:
+            inside = value._ready.part
+            within = partial("{}: {}: {}".format, where(key), inside.name)
+            refuse_programs(inside.cls, inside.options, within)
+            refuse_inner_programs(inside, within)
+
+
 def with_inner_built(part: Part, context: Context) -> Part:
     """A part with new decoders in its checked specs."""
     options = {
-        key: built(value, context) if isinstance(value, DecoderSpec) else value for key, value in part.options.items()
+        key: built(value, context) if isinstance(value, PluginSpec) else value for key, value in part.options.items()
     }
     return replace(part, options=options)
 
@@ -279,10 +337,6 @@ def is_timed(value: Any) -> bool:
         return False
     options = {**{o.name: o.default for o in describe(type(value.decoder))}, **configured(value)}
     return any(is_timed(each) or (key.endswith("seconds") and each) for key, each in options.items())
-
-
-def _is_decoder(plugin: object) -> bool:
-    return isinstance(plugin, Decoder) or (isinstance(plugin, type) and issubclass(plugin, Decoder))
 
 
 def _split_value(option: str, text: str) -> tuple[str, str, str]:

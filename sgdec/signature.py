@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sgdec.io import patterns
-from sgdec.nesting import DecoderSpec, configured
+from sgdec.nesting import PluginSpec, configured
 from sgdec.plugins.host import name_of, normal, spelled_alike
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def part(name: str, plugin: Any, given: Mapping[str, Any], checked: Mapping[str,
 
 def _value(option: str, given: Any, checked: Any) -> str:
     """The value of an option with the hashes of files; a decoder inside another as a part of its own."""
-    if isinstance(checked, DecoderSpec):
+    if isinstance(checked, PluginSpec):
         return part(checked.name, checked.plugin, checked.options, configured(checked))
     return f"{given}{'' if option == CACHE else hashes(checked)}"
 

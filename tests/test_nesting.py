@@ -90,7 +90,7 @@ def test_a_quoted_value_can_have_what_a_toml_file_has() -> None:
 
 VALUES: list[Any] = [
     True, False, 1, 3, 0.5, 0.1, 1e-20, 1e300, "", "a,b", '"', " a ", "top_k=5+min_p=0.05", "beam:size=2,alpha=0.5",
-    "iter-3",
+    "iter-3", "chrf:word_order=2",
 ]  # fmt: skip
 
 

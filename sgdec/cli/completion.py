@@ -70,25 +70,24 @@ class PredictorList(PluginName):
         return [CompletionItem(before + item.value, help=item.help) for item in items]
 
 
-class InnerDecoder(PluginName):
+class InnerPlugin(PluginName):
     """``NAME:OPTION=VALUE,OPTION=VALUE`` (`sgdec.nesting`): completes the name, the last option, or its value.
 
     Behind a double quote it proposes nothing.
     """
 
-    def __init__(self, host: Host) -> None:
-        super().__init__(host, "decoder")
-
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         plugin, colon, given = incomplete.partition(":")
         if not colon:
             return super().shell_complete(ctx, param, incomplete)
-        from sgdec.nesting import InnerOptions  # imports the search, as decoders do
+        from sgdec.nesting import InnerOptions, NoOptions  # imports the search, as decoders do
 
         last = given.rpartition(",")[2]
         name, equals, value = last.partition("=")
         try:
-            options = [*describe(self.host.load("decoder", plugin)), *describe(InnerOptions)]
+            (kind,) = self.kinds
+            own = InnerOptions if kind == "decoder" else NoOptions
+            options = [*describe(self.host.load(kind, plugin)), *describe(own)]
         except SgdecError:
             return []
         if '"' in given:
@@ -196,8 +195,9 @@ def _click_option(prefix: str, option: Option, host: Host) -> click.Option:
 def _kind(option: Option, host: Host) -> click.ParamType[Any]:
     """The type that completes the values of an option."""
     values = option.type.split(" | ")
-    if "decoder" in values:
-        return InnerDecoder(host)
+    for kind in ("decoder", "utility"):
+        if kind in values:
+            return InnerPlugin(host, kind)
     if "chain" in values:
         return ChainLinks()
     if len(values) > 1 and not {"int", "float", "text"} & set(values):

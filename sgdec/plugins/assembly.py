@@ -29,7 +29,7 @@ from sgdec.device import require_device
 from sgdec.errors import UsageError
 from sgdec.io.limits import VOCABULARY, real_number
 from sgdec.lifting import lift
-from sgdec.nesting import is_timed, with_inner_built, with_inner_checked
+from sgdec.nesting import is_timed, refuse_inner_programs, with_inner_built, with_inner_checked
 from sgdec.plugins.host import Host, name_of, no_exit
 from sgdec.plugins.options import check, configure, describe, flag, refuse_unused
 from sgdec.plugins.parts import Part, construct
@@ -183,7 +183,8 @@ def check_file(
                 _weight(own.pop("weight", 1.0), name)
                 _renormalizes(own, parts[name], name)
             checked = Part(name, parts[name], check(parts[name], own, name=name))
-            with_inner_checked(checked, host, partial(flag, name=name))
+            where = partial(flag, name=name)
+            refuse_inner_programs(with_inner_checked(checked, host, where), where)
     except UsageError as error:
         raise UsageError(f"{file}: {error}") from None
 

@@ -190,7 +190,7 @@ def configure(cls: type[Any], given: Mapping[str, Any], *, name: str | None) -> 
 def check(cls: type[Any], given: Mapping[str, Any], *, name: str | None) -> dict[str, Any]:
     """Convert options of a config file, of which some may be missing. Raises the UsageError of `configure`."""
     options = _known(cls, given, name)
-    refuse_programs(cls, given, name=name)
+    refuse_programs(cls, given, lambda key: flag(key, name))
     return {key: _convert(value, cls, flag(key, name), options[key]) for key, value in given.items()}
 
 
@@ -211,13 +211,16 @@ def configure_inside(
     return {key: _convert(value, cls, f"{where}: {name}: {key}", options[key]) for key, value in given.items()}
 
 
-def refuse_programs(cls: type, given: Iterable[str], *, name: str | None) -> None:
-    """Raise UsageError if one of these options, which come from a file, starts a program (`EXECUTES`)."""
+def refuse_programs(cls: type, given: Iterable[str], where: Callable[[str], str]) -> None:
+    """Raise UsageError if one of these options, which come from a file, starts a program (`EXECUTES`).
+
+    ``where``: the beginning of the error about an option.
+    """
     executing = {key for key, _, hint in parameters(cls) if EXECUTES in getattr(hint, "__metadata__", ())}
     for key in given:
         if key in executing:
             raise UsageError(
-                f"{flag(key, name)} starts a program, which a config file must not. Give it on the command line."
+                f"{where(key)} starts a program, which a config file must not. Give it on the command line."
             )
 
 

@@ -210,3 +210,11 @@ def read_until(terminal: int, text: str) -> None:
         ready, _, _ = select.select([terminal], [], [], 60)
         assert ready, f"bash shows {seen!r}"
         seen += re.sub(r"\x1b\[[?0-9;]*[a-zA-Z]|\r|\x07", "", os.read(terminal, 4096).decode())
+
+
+@pytest.mark.parametrize(
+    ("incomplete", "expected"),
+    [("chr", "chrf"), ("chrf:word", "chrf:word_order="), ("command:sec", "command:seconds="), ("exact:", "")],
+)
+def test_a_utility_inside_a_decoder_is_completed(incomplete: str, expected: str) -> None:
+    assert " ".join(items(f"decode --decoder mbr --mbr.utility {incomplete}")) == expected

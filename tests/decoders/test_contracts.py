@@ -12,6 +12,7 @@ import pytest
 from sgdec_decoders.greedy import GreedyDecoder
 from sgdec_decoders.vanilla import VanillaDecoder
 
+from sgdec import DecoderSpec, UtilitySpec
 from sgdec.decoder import Decoder
 from sgdec.testing import BeamContract, DecoderContract, ExactDecoderContract
 from sgdec.testing.random_spaces import KINDS, WEIGHTS
@@ -313,6 +314,14 @@ class TestBestFirstThatRecombines(SearchContract):
 class TestSample(SearchContract):
     plugin = "sample"
     options: ClassVar[dict[str, Any]] = {"samples": 5}
+
+
+@pytest.mark.slow
+class TestMbr(SearchContract):
+    plugin = "mbr"
+    options: ClassVar[dict[str, Any]] = {
+        "candidates": DecoderSpec("sample", {"samples": 8}), "utility": UtilitySpec("exact")
+    }  # fmt: skip
 
 
 @pytest.mark.slow

@@ -117,6 +117,8 @@ class Recorder:
         self._ended: list[tuple[Expanded, Node, float]] = []
         """Finished children that the decoder received: their parents, they, and their rank scores."""
         self._bounds: list[Bound] = []
+        self._outranks = False
+        """Whether all finished children that are not in the list are outranked."""
         self._stopped: str | None = None
         self._began = time.monotonic()
 
@@ -205,6 +207,9 @@ class Recorder:
         if not self._bounds or (self._bounds[-1].bound, self._bounds[-1].best) != (bound, found):
             self._bounds.append(Bound(expansions, bound, found, time.monotonic() - self._began))
 
+    def outranks(self) -> None:
+        self._outranks = True
+
     def stopped(self, reason: str) -> None:
         self._stopped = str(reason)
 
@@ -224,7 +229,7 @@ class Recorder:
             known = parent.fates.get(EOS, Fate.OUTRANKED)
             if text_of is not None and known == Fate.OUTRANKED and text_of(node.tokens[:-1]) in texts:
                 parent.fates[EOS] = Fate.TEXT
-            elif rank <= worst:
+            elif self._outranks or rank <= worst:
                 parent.fates.setdefault(EOS, Fate.OUTRANKED)
         expansions = tuple(expanded.closed(self._weights) for expanded in self._expanded)
         return SentenceTrace(

@@ -66,6 +66,11 @@ class Telling:
         if self._meter is not None:
             self._meter.bounded(self.source.id, bound, best)
 
+    def outranks(self) -> None:
+        """The list is ranked by a criterion of the decoder's own: finished nodes that are not in it are outranked."""
+        if self.recorder is not None:
+            self.recorder.outranks()
+
     def stopped(self, reason: str, still_open: Iterable[Node] = ()) -> None:
         """The search ends now, for this reason; ``still_open``: the nodes that it would have expanded next."""
         if self.recorder is not None:
