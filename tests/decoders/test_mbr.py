@@ -123,7 +123,7 @@ class Broken(Utility):
 def test_bad_input_is_one_clear_line() -> None:
     with pytest.raises(UsageError, match="candidates are those of another mbr"):
         MbrDecoder(DecoderSpec("mbr"))
-    with pytest.raises(UsageError, match=r"utility ter cannot aggregate; give one that can, \(chrf\)"):
+    with pytest.raises(UsageError, match=r"utility ter cannot aggregate; give one that can \(chrf\)"):
         MbrDecoder(utility=UtilitySpec("ter"), method="aggregate")
     with pytest.raises(sgdec.SgdecError, match="finite"):
         search(MbrDecoder(utility=UtilitySpec(Broken())), SPACE)
