@@ -99,7 +99,8 @@ class PluginSpec(Generic[P]):
         is_object = isinstance(plugin, self.base)
         is_class = isinstance(plugin, type) and issubclass(plugin, self.base)
         if not (AT_DISTRIBUTION.fullmatch(plugin) if isinstance(plugin, str) else is_object or is_class):
-            raise ValueError(f"{plugin!r} is not the name of a {self.option_type}; {EXPECTED}")
+            said = f"{plugin!r} is" if isinstance(plugin, str) else "that is"
+            raise ValueError(f"{said} not the name of a {self.option_type}; {EXPECTED}")
         given = {str(key).replace("-", "_"): plain(value) for key, value in (options or {}).items()}
         given = {key: value for key, value in given.items() if value is not None}
         if given and is_object:

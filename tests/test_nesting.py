@@ -136,7 +136,7 @@ def test_options_of_every_decoder_survive_the_text(name: str) -> None:
         ('sample:chain="top_k=2"+min_p=0.1', "is followed by '+min_p=0.1', not by a comma"),
         ("", "'' is not the name of a decoder; expected NAME or NAME:OPTION=VALUE"),
         ("a b", "'a b' is not the name of a decoder"),
-        (5, "5 is not the name of a decoder"),
+        (5, "that is not the name of a decoder"),
         ({"beam": {}, "dfs": {}}, "a table should have one name, with a table of its options"),
         ({"beam": 8}, "a table should have one name, with a table of its options"),
         (Table, "is not the name of a decoder"),
