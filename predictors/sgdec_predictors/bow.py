@@ -1,4 +1,4 @@
-"""Bag of words: the words of the output are given, their order is not (Stahlberg et al. 2017, Table 1).
+"""Bag of words: the words of the output are given, their order is not (Stahlberg et al. 2017, Table 2).
 
 Score of token w: 0 if a copy of w is left in the bag; score of ``</s>``: 0 if the bag is empty; all other tokens are
 forbidden. With ``accept_subsets`` the output may end earlier. With ``accept_duplicates`` a word may also occur more

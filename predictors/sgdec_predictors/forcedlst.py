@@ -1,4 +1,4 @@
-"""N-best lists as prefix trees, for rescoring (Stahlberg et al. 2017, Table 1).
+"""N-best lists as prefix trees, for rescoring (Stahlberg et al. 2017, Table 2).
 
 Score of token w: 0 if some hypothesis of the list begins with the prefix and w; score of ``</s>``: the score of the
 hypothesis that equals the prefix, which is its total in the list or one of its ``feature``s; all other tokens are

@@ -1,4 +1,4 @@
-"""Lattices that are not deterministic or have epsilons (Stahlberg et al. 2017, Table 1).
+"""Lattices that are not deterministic or have epsilons (Stahlberg et al. 2017, Table 2).
 
 The total of a token sequence combines the scores of all its paths: the best one (``semiring`` tropical), or the log
 of the sum of their probabilities (log). Score of token w: the change of that total. The rest is as in `fst`, with

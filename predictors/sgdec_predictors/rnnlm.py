@@ -1,4 +1,4 @@
-"""Recurrent language model: ln P(token | the tokens before it) (Zaremba et al. 2014; Stahlberg et al. 2017, Table 1).
+"""Recurrent language model: ln P(token | the tokens before it) (Zaremba et al. 2014; Stahlberg et al. 2017, Table 2).
 
 The model can be any language model of `sgdec train`, such as ``--model rnnlm`` or ``transformer-lm``. The prefix
 starts with ``<s>``; the source is ignored. `consume_batch` is one inference step for all rows, `predict_batch`

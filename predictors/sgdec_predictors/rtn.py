@@ -1,4 +1,4 @@
-"""Recurrent transition networks in HiFST's format (Allauzen et al. 2014; Stahlberg et al. 2017, Table 1).
+"""Recurrent transition networks in HiFST's format (Allauzen et al. 2014; Stahlberg et al. 2017, Table 2).
 
 A network's arcs are tokens, or calls: a non-terminal, a label of ten digits that begins with 1, stands for all paths
 of another network. The root of sentence N is ``PATH/N.fst``, otherwise ``PATH/N/1SSS000LLL.fst`` with the highest LLL

@@ -3,6 +3,9 @@
 Score of ``</s>`` after n UNKs: ``log P(n) = n log lambda - lambda - log n!``; of every other token: 0. So a
 total is log P of the whole sentence's count, and over all counts these probabilities sum to one.
 
+Departure: lambda is not estimated from features of the source sentence, as Table 1 has it, but given: one number for
+each number of unknown source words, or one for all sentences.
+
 State: one number for n, the number of tokens that the length limit still allows (only for the bounds), and which
 lambda. Cost: constant per row. Relaxations: by n, exact up to 510 UNKs; then a constant.
 """

@@ -1,4 +1,4 @@
-"""Vocabularies of whole words, with two representations of other words (Wu et al. 2016, "GNMT", 4.1 and 8.4).
+"""Vocabularies of whole words, with two representations of other words (Wu et al. 2016, "GNMT", 4.2 and 8.4).
 
 - `WordVocabulary`: an unknown word is one symbol ``<first>_UNK_<last>`` with its first and last character, or
   ``<unk>``. The word itself is lost; decoding can copy it from the source.

@@ -38,7 +38,6 @@ HYBRID = {
         "validate_every": 5000,
     },
     "Table 3": {"batch_pairs": 224},
-    "section 4.3": {"tied": "none"},
     "section 4.5": {"metric": "perplexity"},
 }  # fmt: skip
 PAPERS: dict[str, dict[str, dict[str, Any]]] = {

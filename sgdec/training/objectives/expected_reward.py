@@ -10,10 +10,10 @@ of the sum is estimated (REINFORCE, Williams 1992) from N outputs Y_1 ... Y_N dr
 
     g = 1/(N-1) sum_n (r_n - mean r) grad log P(Y_n|X)
 
-The mean is over the same N samples, as in the paper. It contains r_n itself, so division by N would give (N-1)/N of
-the gradient. Division by N-1 makes the estimate unbiased: it equals 1/N times the sum with the mean of the *other*
-samples as baseline. Without baseline the estimate is 1/N sum_n r_n grad log P(Y_n|X), which is unbiased as well but
-much noisier.
+The mean is over the same N samples; the paper does not say which it takes (our interpretation). It contains r_n
+itself, so division by N would give (N-1)/N of the gradient. Division by N-1 makes the estimate unbiased: it equals
+1/N times the sum with the mean of the *other* samples as baseline. Without baseline the estimate is 1/N sum_n r_n
+grad log P(Y_n|X), which is unbiased as well but much noisier.
 
 Scale: the objective is summed over sentences, as in the equations, and divided by the number of target tokens of the
 references, as in maximum likelihood training. So alpha has the same meaning as in the paper, and a learning rate of
