@@ -146,6 +146,7 @@ _OF_MARIAN = (
 _DEEP = (
     Value("workspace", 9500, "cited", SCRIPTS, "MiB of a GPU; section 3.1.3 fills its memory"),
     Value("validate_every", 5000, "cited", SCRIPTS),
+    Value("metric", "perplexity", "cited", SCRIPTS, "one of three; they choose left-to-right models by BLEU"),
 )
 _MARIAN = "Junczys-Dowmunt et al. 2018, Marian: Fast Neural Machine Translation in C++"
 _OF_ALL_MARIAN = (
