@@ -198,29 +198,19 @@ class DecoderSpec(PluginSpec[Decoder]):
         """The inner decoder."""
         return self.made
 
-    def decode(self, space: SearchSpace, nbest: int | None = None) -> Result:
+    def decode(self, space: SearchSpace, nbest: int | None = None, *, distinct: bool = True) -> Result:
         """The result of the inner decoder for the sentence of ``space``, with the number of its own expansions.
 
         ``nbest``: the number of hypotheses that it lists, if its own options do not say it; None = as the space. It
-        searches in a space with its own ranking and counts. Predictors, weights, batches, trace, seed and distinct
-        texts are those of ``space``, where its expansions count too.
+        searches in a space with its own ranking and counts (`SearchSpace.inside`). ``distinct``: its list has each
+        text once if the run wants that.
         """
         decoder = self.made
         assert self._ready is not None
         own = cast(InnerOptions, self._ready.own)
-        inside = SearchSpace(
-            space.constellation, space.root, ranking=decoder.ranking, nbest=own.nbest or nbest or space.nbest,
-            seed=space.seed if own.seed is None else own.seed, ask=space._ask, recorder=space.recorder,
-            meter=space._meter, text_of=space.text_of,
-        )  # fmt: skip
-        inside.watched = space.watched
-        try:
+        listed = own.nbest or nbest or space.nbest
+        with space.inside(decoder.ranking, listed, seed=own.seed, distinct=distinct) as inside:
             found = require_result(decoder, decoder.decode(inside))
-        finally:
-            space.expansions += inside.expansions
-            space._bounded |= inside._bounded
-            if inside.longest is not None:
-                space.reach(inside.longest)
         return replace(found, expansions=inside.expansions)
 
 

@@ -44,7 +44,8 @@ their inner prefixes are equal, or have the same future according to the inner `
 the best pairs are kept, and the end of the run reports how often others were dropped. `sgdec transducer` builds
 transducers from tokenizers; `sgdec.io.transducer` has the labels.
 
-Cost: a step of the inner predictor for each inner prefix, batched over all rows, and a visit to each arc. If T reads
+Cost: a step of the inner predictor for each inner prefix, batched over all rows, and a visit to each arc; lookahead
+also reads the scores of all outputs that may come, and keeps 8 V bytes for each inner prefix in use. If T reads
 deterministically, a prefix has one pair. Input epsilons that write are followed ahead, one step each. Relaxation:
 none, because a token is not one inner token.
 """
@@ -61,22 +62,18 @@ from pydantic import Field
 
 import sgdec
 from sgdec import EOS, BatchPredictor, Context, Scores, SgdecError, Source, UsageError
-from sgdec.arrays import Floats, Ints
 from sgdec.files import LatticeError
 from sgdec.protocol import FORBIDDEN, Candidates, SparseRow, State, ability
 from sgdec_predictors.automata.semirings import LOG, TROPICAL, times
 from sgdec_predictors.wrapping.inner_tokens import Inner, InnerPrefix, Translator
-from sgdec_predictors.wrapping.transducer import Machine, NextOutputs, TransducerWays, WrittenArc
+from sgdec_predictors.wrapping.lookahead import log_sums, maxima
+from sgdec_predictors.wrapping.transducer import Machine, TransducerWays, WrittenArc
 
 NOTHING: frozenset[int] = frozenset()
-WIDE_LOOKAHEAD = 6
-"""The same with lookahead, which costs an array call for each token that is scored alone."""
-FIRST = np.zeros(1, np.int64)
-"""All entries are one segment."""
-TINY = 1e-250
-"""Sums below this may have lost digits."""
 WIDE = 256
 """If more tokens than this can be read, they are scored as arrays; for fewer, per-call costs would dominate."""
+WIDE_LOOKAHEAD = 6
+"""The same with lookahead, which costs an array call for each token that is scored alone."""
 
 
 class Pair(NamedTuple):
@@ -164,7 +161,7 @@ class FstTok(Translator):
         bounded = falls or ability(inner, "best_remaining") is not None
         possible = bounded and not inner.on_demand and not self._machine.rewards
         self._lookahead = possible and lookahead != "none"
-        self._ahead_of = _log_sums if lookahead == "sum" else _maxima
+        self._ahead_of = log_sums if lookahead == "sum" else maxima
         self._highest = 0.0 if falls else math.inf
         if best and not self._lookahead:
             self.max_score = self._machine.highest_score(inner.max_score)
@@ -197,7 +194,7 @@ class FstTok(Translator):
         self._inside += sum(
             not any(EOS in ways.arcs for _, ways in self._reached(prefix))
             for prefix, tokens in zip(states, wanted, strict=True)
-            if tokens is not None and list(tokens) == [EOS]
+            if tokens is not None and len(tokens) == 1 and tokens[0] == EOS
         )
         return Scores(rows=[self._row(prefix, tokens) for prefix, tokens in zip(states, wanted, strict=True)])
 
@@ -237,7 +234,7 @@ class FstTok(Translator):
         )
         after = self._machine.outputs
         return [
-            LOG.plus([pair.score + float(_log_sums(after(pair.state), pair.inner)[0]) for pair in prefix.pairs])
+            LOG.plus([pair.score + float(log_sums(after(pair.state), pair.inner)[0]) for pair in prefix.pairs])
             for prefix in states
         ]
 
@@ -439,22 +436,6 @@ def _allowed(arcs: Mapping[int, Any], tokens: Candidates | None, pair: Pair) -> 
 def _along(pair: Pair, arc: WrittenArc) -> float:
     """The score of the pair's paths with one more arc."""
     return pair.score + arc.score + (pair.inner.score(arc.output) if arc.output >= 0 else 0.0)
-
-
-def _log_sums(outputs: NextOutputs, inner: InnerPrefix, starts: Ints = FIRST) -> Floats:
-    """``[starts]``: the log of the sum of each of these segments of outputs that can be written next."""
-    known = inner.exponentials()
-    if known is not None:
-        highest, exponentials = known
-        sums = np.add.reduceat(exponentials[outputs.tokens] * outputs.shares, starts)
-        if (sums > TINY).all():
-            return highest + np.log(sums)
-    return np.asarray(np.logaddexp.reduceat(inner.scores(outputs.tokens) + outputs.scores, starts))
-
-
-def _maxima(outputs: NextOutputs, inner: InnerPrefix, starts: Ints = FIRST) -> Floats:
-    """The same for the best output of each segment."""
-    return np.asarray(np.maximum.reduceat(inner.scores(outputs.tokens) + outputs.scores, starts))
 
 
 def _spelled(pair: Pair, arc: WrittenArc) -> InnerPrefix:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property, partial
 from operator import attrgetter
 from typing import Any, Literal, overload
@@ -85,6 +86,28 @@ class SearchSpace(Telling, Listing):
         self._uses_coverage = self.ranking.uses_coverage
         self._ask = ask
         constellation.require_attention(self.ranking)
+
+    @contextmanager
+    def inside(
+        self, ranking: Ranking, nbest: int, *, seed: int | None = None, distinct: bool = True
+    ) -> Iterator[SearchSpace]:
+        """The space of another search for the same sentence, inside this one; afterwards its expansions count here.
+
+        Predictors, weights, batches, trace and progress are shared. ``seed``: None = the same. ``distinct``: the list
+        has each text once if the run wants that; otherwise it may have texts several times.
+        """
+        space = SearchSpace(
+            self.constellation, self.root, ranking=ranking, nbest=nbest, seed=self.seed if seed is None else seed,
+            ask=self._ask, recorder=self.recorder, meter=self._meter, text_of=self.text_of if distinct else None,
+        )  # fmt: skip
+        space.watched = self.watched
+        try:
+            yield space
+        finally:
+            self.expansions += space.expansions
+            self._bounded |= space._bounded
+            if space.longest is not None:
+                self.reach(space.longest)
 
     @property
     def predictors(self) -> tuple[BatchPredictor, ...]:

@@ -11,15 +11,16 @@ import pytest
 from sgdec_decoders.mbr import MbrDecoder
 
 import sgdec
-from sgdec import DecoderSpec, Hypothesis, UsageError, UtilitySpec
+from sgdec import BOS, EOS, DecoderSpec, Hypothesis, UsageError, UtilitySpec
 from sgdec.cli.main import main
 from sgdec.testing import Table
 from sgdec.utility import Utility, aggregated, pairwise
 from tests.helpers.oracles import opened, tiny
 from tests.helpers.random_spaces import search
 
-TABLE = np.random.default_rng(3).normal(size=(7, 7))
-SPACE = tiny(4, None, 7, model=Table(TABLE))
+TABLE = np.random.default_rng(3).normal(size=(6, 6))
+TABLE[BOS, EOS] = -1.0
+SPACE = tiny(3, None, 6, model=Table(TABLE))
 SAMPLES = {"samples": 60}
 
 
@@ -43,13 +44,9 @@ WEIGHTS = {
 def test_the_list_has_the_best_expected_utilities(weights: Any, utility: str) -> None:
     found = inner()
     shares = [WEIGHTS[weights](each) for each in found]
-    expected = []
-    for each in found:
-        scored = [
-            pairwise(sgdec.load_utility(utility), [text_of(each)], [text_of(other)])[0, 0] * share
-            for other, share in zip(found, shares, strict=True)
-        ]
-        expected.append(sum(scored) / sum(shares))
+    texts = list(map(text_of, found))
+    scored = pairwise(sgdec.load_utility(utility), texts, texts).tolist()
+    expected = [sum(u * share for u, share in zip(row, shares, strict=True)) / sum(shares) for row in scored]
     order = sorted(range(len(found)), key=lambda place: -expected[place])  # stable
     decoder = MbrDecoder(DecoderSpec("sample", SAMPLES), utility=UtilitySpec(utility), weights=weights)
     listed = decoder.decode(opened(SPACE, nbest=5))
@@ -67,7 +64,7 @@ def test_with_exact_match_and_counts_it_is_the_most_frequent_draw() -> None:
     decoder = MbrDecoder(DecoderSpec("sample", SAMPLES), utility=UtilitySpec("exact"))
     (best,) = decoder.decode(opened(SPACE)).hypotheses
     most = max(inner(), key=lambda each: each.count or 0)
-    assert best.count == most.count and best.rank_score == (most.count or 0) / 60
+    assert best.count == most.count and best.rank_score == pytest.approx((most.count or 0) / 60)
 
 
 def test_aggregated_references_are_one_average() -> None:
@@ -93,21 +90,57 @@ def test_references_can_come_from_another_decoder() -> None:
 class SameText:
     """A vocabulary in which all tokens but 3 are written alike."""
 
-    size = 7
+    size = 6
 
     def decode(self, tokens: Any) -> str:
         return "".join("x" if token != 3 else "y" for token in tokens)
 
 
-def test_equal_texts_count_together() -> None:
+@pytest.mark.parametrize("text_of", [None, SameText().decode])
+def test_equal_texts_count_together_also_if_the_run_lists_each_once(text_of: Any) -> None:
     decoder = MbrDecoder(DecoderSpec("sample", SAMPLES), utility=UtilitySpec("exact"))
     decoder._vocabulary = SameText()  # type: ignore[assignment]
-    listed = decoder.decode(opened(SPACE, nbest=100)).hypotheses
+    space = opened(SPACE, nbest=100)
+    space.text_of = text_of
+    listed = decoder.decode(space).hypotheses
     shares: dict[str, float] = {}
     for each in inner():
         text = SameText().decode(each.tokens)
         shares[text] = shares.get(text, 0.0) + (each.count or 0) / 60
     assert sorted(h.rank_score for h in listed) == pytest.approx(sorted(shares.values()))
+
+
+def test_draws_with_unequal_weights_count_with_these() -> None:
+    spec = DecoderSpec("stochastic", {"samples": 6})
+    found = spec.decode(opened(SPACE), nbest=6).hypotheses
+    weights = [math.exp(each.log_weight or 0.0) for each in found]
+    listed = MbrDecoder(spec, utility=UtilitySpec("exact")).decode(opened(SPACE, nbest=6)).hypotheses
+    expected = sorted((weight / sum(weights) for weight in weights), reverse=True)
+    assert [h.rank_score for h in listed] == pytest.approx(expected) and len(set(np.round(expected, 6))) > 1
+
+
+class Shortest(Utility):
+    """Judges a hypothesis alone."""
+
+    needs_references = False
+
+    def pairwise(self, hypotheses: Any, references: Any, source: Any) -> Any:
+        assert not references
+        return np.array([[-float(len(text))] for text in hypotheses])
+
+
+def test_a_utility_that_needs_no_references_gets_none() -> None:
+    decoder = MbrDecoder(DecoderSpec("sample", SAMPLES), utility=UtilitySpec(Shortest()))
+    listed = decoder.decode(opened(SPACE, nbest=9))
+    expected = sorted((-float(len(text_of(each))) for each in inner()), reverse=True)[:9]
+    assert [h.rank_score for h in listed.hypotheses] == expected
+
+
+def test_no_draw_is_missing_silently() -> None:
+    with pytest.raises(UsageError, match=r"candidates are 60 draws, of which 5 are listed; give --mbr.listed 60"):
+        MbrDecoder(DecoderSpec("sample", SAMPLES), listed=5).decode(opened(SPACE))
+    chosen = MbrDecoder(DecoderSpec("sample", {**SAMPLES, "nbest": 5}), utility=UtilitySpec("exact"))
+    assert len(chosen.decode(opened(SPACE, nbest=9)).hypotheses) == 5
 
 
 def test_without_candidates_there_is_no_output() -> None:
@@ -125,6 +158,8 @@ def test_bad_input_is_one_clear_line() -> None:
         MbrDecoder(DecoderSpec("mbr"))
     with pytest.raises(UsageError, match=r"utility ter cannot aggregate; give one that can \(chrf\)"):
         MbrDecoder(utility=UtilitySpec("ter"), method="aggregate")
+    with pytest.raises(UsageError, match="judges without references; omit references"):
+        MbrDecoder(references=DecoderSpec("beam"), utility=UtilitySpec(Shortest()))
     with pytest.raises(sgdec.SgdecError, match="finite"):
         search(MbrDecoder(utility=UtilitySpec(Broken())), SPACE)
     for text, message in (("chrff", "Did you mean 'chrf'"), ("chrf:words=2", "chrf has no option 'words'")):
@@ -138,11 +173,16 @@ def test_a_config_file_names_no_program_inside_either(
     config = tmp_path / "run.toml"
     (tmp_path / "in").write_text("3\n")
     begun = tmp_path / "begun"
-    for utility in (f'"command:command=touch {begun}"', f'{{command = {{command = "touch {begun}"}}}}'):
+    texts = (
+        f'utility = "command:command=touch {begun}"',
+        f'utility = {{command = {{command = "touch {begun}"}}}}',
+        f"""candidates = 'mbr:utility="command:command=touch {begun}"'""",
+    )
+    for text in texts:
         run = 'predictors = "wc"\ndecoder = "mbr"\nvocab_size = 5\ninput_format = "ids"'
-        config.write_text(f"{run}\n[mbr]\nutility = {utility}\n")
+        config.write_text(f"{run}\n[mbr]\n{text}\n")
         assert main(["decode", "--config", str(config), str(tmp_path / "in")]) == 2
-        assert "--mbr.utility: command: command starts a program" in capsys.readouterr().err
+        assert "command: command starts a program" in capsys.readouterr().err
         assert not begun.exists()
 
 
