@@ -139,7 +139,7 @@ def test_a_utility_that_needs_no_references_gets_none() -> None:
 def test_no_draw_is_missing_silently() -> None:
     with pytest.raises(UsageError, match=r"candidates are 60 draws, of which 5 are listed; give --mbr.listed 60"):
         MbrDecoder(DecoderSpec("sample", SAMPLES), listed=5).decode(opened(SPACE))
-    chosen = MbrDecoder(DecoderSpec("sample", {**SAMPLES, "nbest": 5}), utility=UtilitySpec("exact"))
+    chosen = MbrDecoder(DecoderSpec("sample", {**SAMPLES, "nbest": 5}), utility=UtilitySpec("exact"), listed=7)
     assert len(chosen.decode(opened(SPACE, nbest=9)).hypotheses) == 5
 
 

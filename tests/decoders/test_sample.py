@@ -11,6 +11,7 @@ import pytest
 from sgdec_decoders.sample import SampleDecoder
 
 from sgdec import EOS
+from sgdec.chain import Chain
 from sgdec.search.space import SearchSpace
 from sgdec.testing import Bonus, Lattice, Table, TinySpace, enumerate_space
 from tests.helpers.oracles import opened, tiny
@@ -163,3 +164,16 @@ def test_lost_draws_are_counted() -> None:
     result = SampleDecoder(samples=50).decode(trap)
     (found,) = result.hypotheses
     assert result.drawn == 50 and 10 < (found.count or 0) < 40 and found.log_q == pytest.approx(math.log(0.5))
+
+
+def test_a_sample_takes_along_the_number_that_its_chain_keeps() -> None:
+    chain, here = Chain.parse("mirostat=0.4:0.9"), opened(MIXED)
+    for seed in range(12):
+        here.seed = seed
+        node, state, log_q = here.root, None, 0.0
+        while not node.finished:
+            (drawn,) = here.draw([node], [0], chain, [state])
+            assert drawn is not None
+            node, state, log_q = drawn.node, drawn.state, log_q + drawn.log_prob
+        (found,) = SampleDecoder(chain=chain).decode(here).hypotheses
+        assert (found.tokens, found.log_q) == (node.tokens[:-1], log_q)

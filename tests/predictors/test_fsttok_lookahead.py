@@ -301,6 +301,29 @@ def test_a_search_that_ends_inside_a_word_says_so(tmp_path: Path) -> None:
         assert bool(result.hypotheses) == (said is None) and wrapper.summary() == said
 
 
+def test_only_prefixes_that_have_to_end_are_counted(tmp_path: Path) -> None:
+    wrapper = FstTok(of_words(three=-1.0, four=-4.0, five=-7.0), tree(tmp_path))
+    states = wrapper.consume_batch(wrapper.initialize_batch([SOURCE]), [3])
+    for wanted in ([4], [EOS, 4], [3, 4, 5]):
+        wrapper.predict_batch(states, [wanted])
+    assert wrapper.summary() is None
+    wrapper.predict_batch(states, [[EOS]])
+    assert wrapper.summary() == INSIDE.replace("2", "1")
+
+
+def test_paths_that_lead_to_forbidden_words_alone_are_left(tmp_path: Path) -> None:
+    """3 begins words 3 and 4, which are written after 4 4 and 4 5; another path writes word 5 with it."""
+    arcs = {
+        0: [TransducerArc(3, 0, 0.0, 1), TransducerArc(3, 5, 0.0, 0)],
+        1: [TransducerArc(4, 0, 0.0, 2)],
+        2: [TransducerArc(4, 3, 0.0, 0), TransducerArc(5, 4, 0.0, 0)],
+    }
+    words = of_words(three=FORBIDDEN, four=FORBIDDEN, five=-1.0)
+    wrapper = FstTok(words, Drawn(arcs, {0: 0.0}).write(str(tmp_path / "t.fst")))
+    (state,) = wrapper.consume_batch(wrapper.initialize_batch([SOURCE]), [3])
+    assert [pair.state for pair in state.pairs] == [0]
+
+
 class TestFstTokLookingAhead(FstTokContract):
     def inner(self) -> BatchPredictor:
         return inner_predictor("batch", 1)

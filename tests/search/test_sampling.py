@@ -226,3 +226,17 @@ def test_mirostat_keeps_a_number_from_token_to_token_of_one_draw() -> None:
     surprise = -second.log_prob / math.log(2)  # nothing was cut, or it would be that before the cut
     if len(found.tokens) == 6:
         assert second.state == pytest.approx(first.state - 0.5 * (surprise - 1))
+
+
+class Highest:
+    """Draws the highest number below 1."""
+
+    def random(self) -> float:
+        return 1.0 - 2.0**-53
+
+
+def test_the_highest_random_number_draws_the_last_token_that_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sgdec.search.sampling.generator", lambda *_: Highest())
+    for chain, expected in (("", 2), ("min_p=0.5", 1)):
+        for scores in (np.log([0.3, 0.25, 0.1]), np.array([0.1, 0.0, -3.0])):
+            assert draw(np.arange(3), scores, Draw(1, 0, Chain.parse(chain)), sentence=1, step=0)[0] == expected

@@ -17,6 +17,7 @@ from sgdec.context import EOS
 from sgdec.errors import SgdecError, UsageError
 from sgdec.protocol import BatchPredictor, Candidates, Scores, Source, State
 from sgdec.ranking import Ranking
+from sgdec.search.constellation import Constellation
 from sgdec.search.node import Node
 from sgdec.search.requests import Request, answer
 from sgdec.search.sampling import Draw, Drawn
@@ -351,3 +352,18 @@ def test_sentences_of_one_constellation_share_nothing_but_the_predictors() -> No
     open_second = next(child for child in children[1] if not child.finished)
     assert [child.last for child in second.expand([open_second], limit=3)[0]] == [EOS]
     assert len(first.expand([child for child in children[0] if not child.finished][:1], limit=3)[0]) == 3
+
+
+def test_a_space_inside_another_shares_what_watches_it_and_counts_there() -> None:
+    constellation = Constellation.of({"a": Table(np.zeros((5, 5)))})
+    (root,) = constellation.roots([Source(1, (3,), max_length=3)])
+    outer = SearchSpace(constellation, root, seed=7, text_of=str)
+    outer.watched = True
+    with outer.inside(Ranking(alpha=0.5), 4, distinct=False) as inner:
+        assert (inner.nbest, inner.seed, inner.text_of, inner.ranking.alpha) == (4, 7, None, 0.5)
+        assert inner.watched and inner.expansions == 0
+        (children,) = inner.expand([inner.root], limit=3)
+        inner.expand([child for child in children if not child.finished], limit=1)
+    assert outer.expansions == inner.expansions == 3 and outer.longest is inner.longest
+    with outer.inside(Ranking(), 1, seed=3) as other:
+        assert other.seed == 3 and other.text_of is str

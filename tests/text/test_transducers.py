@@ -106,6 +106,26 @@ def spelled(vocabulary: Tokenizer, tokens: Sequence[int]) -> str:
     return "".join(vocabulary.text_of(token) or "?" for token in tokens)
 
 
+@pytest.mark.parametrize("inner", ["bpe", "word"])
+def test_words_share_what_is_read_and_written_alike(inner: Kind) -> None:
+    """So a prefix has no two paths that have written the same."""
+    drawing, _ = eager(vocabulary("char"), vocabulary(inner), WORDS, "forbid")
+    arcs = [(state, arc.input, arc.output) for state, arc in drawing.arcs]
+    inside = [each for each, (_, arc) in zip(arcs, drawing.arcs, strict=True) if arc.target != 0]
+    assert len(inside) == len(set(inside)) > 20
+
+
+@pytest.mark.parametrize("draw", [canonical, eager])
+def test_words_that_begin_unlike_all_listed_ones_are_replaced(draw: Callable[..., tuple[Drawing, int]]) -> None:
+    outer, inner = vocabulary("bpe"), vocabulary("word")
+    transducer = drawn(draw(outer, inner, ["der"], "unk")[0])
+    for sentence in ("Hund", "der Hund der"):
+        (tokens,) = written(transducer, outer.encode(sentence))
+        assert [inner.piece(token) for token in tokens] == [
+            "der" if word == "der" else "<unk>" for word in sentence.split()
+        ]
+
+
 @pytest.mark.parametrize(
     ("unlisted", "expected"), [("unk", ["<unk>"]), ("spell", list("▁Hundemann")), ("forbid", None)]
 )
