@@ -86,8 +86,8 @@ def draw(tokens: Ints, scores: Floats, drawn: Draw, *, sentence: int, step: int)
     local = drawn.chain.apply(scores, drawn.state)
     cumulative = np.cumsum(np.exp(local.log_probs))
     uniform = generator(drawn.seed, sentence, drawn.number, step).random()
+    # The product is below the last sum, whatever rounding does to it, so a token with a probability has the place.
     at = int(np.searchsorted(cumulative, uniform * cumulative[-1], side="right"))
-    at = min(at, int(np.flatnonzero(local.log_probs > FORBIDDEN)[-1]))
     state = None if local.states is None else float(local.states[at])
     return int(tokens[local.places[at]]), float(local.log_probs[at]), state
 

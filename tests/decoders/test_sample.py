@@ -167,7 +167,8 @@ def test_lost_draws_are_counted() -> None:
 
 
 def test_a_sample_takes_along_the_number_that_its_chain_keeps() -> None:
-    chain, here = Chain.parse("mirostat=0.4:0.9"), opened(MIXED)
+    table = np.random.default_rng(5).normal(size=(9, 9))
+    chain, here = Chain.parse("mirostat=1.2:2"), opened(tiny(6, None, 9, a=Table(table)))
     for seed in range(12):
         here.seed = seed
         node, state, log_q = here.root, None, 0.0
