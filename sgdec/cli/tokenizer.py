@@ -34,7 +34,8 @@ log = logging.getLogger(__name__)
 )  # fmt: skip
 @click.option(
     "--kind", type=click.Choice(KINDS), default="bpe", show_default=True,
-    help="Pieces (bpe, unigram), characters, words (rare ones as X_UNK_Y), or words with rare ones spelled (mixed).",
+    help="Pieces (bpe, unigram), characters, words (rare ones as X_UNK_Y), or words with rare ones spelled (mixed); "
+    "mixed spells characters without a piece as UTF-8 bytes.",
 )  # fmt: skip
 @click.option(
     "--coverage",
