@@ -27,6 +27,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -54,7 +55,7 @@ class Strategy(NamedTuple):
     size: str
     """What the points of a line differ in."""
     decoder: str
-    options: Options = {}
+    options: Options = MappingProxyType({})
     nbest: int = 1
 
     @property
@@ -130,7 +131,7 @@ def main() -> None:
     parser.add_argument("--plot", help="file to draw; .png or .svg")
     parser.add_argument("--json", help="file for all figures; those that it already has are not measured again")
     given = parser.parse_args()
-    sources, references = ([line.rstrip("\n") for line in read_lines(path)] for path in (given.source, given.reference))
+    sources, references = list(read_lines(given.source)), list(read_lines(given.reference))
     task = Task(given.models, sources[: given.sentences], references[: given.sentences])
     known = Path(given.json) if given.json else None
     found: dict[str, Any] = json.loads(known.read_text()) if known and known.exists() else {}

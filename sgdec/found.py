@@ -79,6 +79,11 @@ class FoundHypothesis:
         """The log of its weight in estimates from weighted draws; None = draws have equal weights."""
         return self.found.log_weight
 
+    @property
+    def coverage(self) -> float | None:
+        """The coverage penalty of GNMT's equation 14 at beta 1, if the run computes coverage."""
+        return self.found.coverage
+
     @cached_property
     def scores(self) -> dict[str, float]:
         """For each predictor the sum of its unweighted scores."""
@@ -107,6 +112,7 @@ class FoundHypothesis:
             "score": float(self.score),  # `json` refuses some NumPy types
             "rank_score": float(self.rank_score),
             **self._drawn(),
+            **({} if self.found.coverage is None else {"coverage": float(self.found.coverage)}),
             "scores": self.scores,
             "weights": dict(zip(self.names, map(_number, self.found.weights[-1]), strict=True)),
         }

@@ -20,6 +20,7 @@ from sgdec.errors import SgdecError, UsageError
 from sgdec.found import Found
 from sgdec.io.limits import TOKENS
 from sgdec.io.sources import LengthRule, SourceReader
+from sgdec.io.weights import SentenceWeights
 from sgdec.plugins.assembly import Run, RunConfig, assemble, assemble_utility
 from sgdec.plugins.host import Host, name_of
 from sgdec.protocol import BatchPredictor, Predictor, Source
@@ -58,6 +59,8 @@ def load(
     check_bounds: bool = Settings.check_bounds,
     copy_unknown: bool = Settings.copy_unknown,
     max_source_length: int = Settings.max_source_length,
+    coverage: bool = Settings.coverage,
+    weights: str | Path | None = Settings.weights,
     tokenizer: str | Path | None = Settings.tokenizer,
     vocab_size: int | None = Settings.vocab_size,
     batch_size: int = Settings.batch_size,
@@ -123,7 +126,10 @@ def prepare(
 ) -> LoadedRun:
     """The common part of `load` and the command line. Raises what `load` raises."""
     lengths = LengthRule(settings.max_length_factor, settings.max_length)
-    shared = ("tokenizer", "vocab_size", "device", "precision", "seed", "deterministic", "bounds", "check_bounds")
+    shared = (
+        "weights", "tokenizer", "vocab_size", "device", "precision", "seed", "deterministic", "bounds",
+        "check_bounds",
+    )  # fmt: skip
     chosen = {name: getattr(settings, name) for name in shared}
     run = LoadedRun(assemble(RunConfig(predictors, decoder, parts, **chosen), host), settings, lengths)
     if settings.threads is not None and "torch" in sys.modules:  # only neural models import torch
@@ -144,7 +150,24 @@ class LoadedRun:
         self.lengths = lengths
         self._text_of = _text_of(parts.vocabularies.target, settings) if settings.distinct_text else None
         self._copier = Copier(parts.constellation, parts.vocabularies) if settings.copy_unknown else None
+        names = parts.constellation.names
+        self._weights_of = None if settings.weights is None else SentenceWeights(settings.weights, names).of
         self.scheduler()  # raises UsageError for settings that the decoder does not support
+
+    def with_weights(self, weights: Mapping[str, float], **decoding: Any) -> LoadedRun:
+        """The same run with other weights, and with other options of its decoder; nothing is loaded again.
+
+        ``weights``: by predictor; the others keep theirs. ``decoding``: such as ``alpha=0.6`` of `beam`. Both runs
+        can be used. Raises UsageError for an unknown predictor or option, and for a wrong value.
+
+        >>> run = load("wc", "beam", wc={"weight": -1.0}, vocab_size=5, max_length=2)
+        >>> shortest = run.with_weights({"wc": 1.0}, size=2)
+        >>> [found.best.score for each in (run, shortest) for found in each.decode([[3, 4]])]
+        [2.0, 0.0]
+        """
+        own = {name: plain(value) for name, value in decoding.items()}
+        changed = {name: plain(value) for name, value in weights.items()}
+        return LoadedRun(self.parts.with_weights(changed, own), self.settings, self.lengths)
 
     @cached_property
     def signature(self) -> str:
@@ -232,11 +255,11 @@ class LoadedRun:
 
         ``tracing``: which sentences to trace. ``meter``: follows the searches.
         """
-        names = ("nbest", "seed", "batch_size", "window", "max_rows", "deterministic")
+        names = ("nbest", "seed", "batch_size", "window", "max_rows", "deterministic", "coverage")
         chosen = {name: getattr(self.settings, name) for name in names}
         return Scheduler(
             self.parts.constellation, self.parts.decoder, tracing=tracing, meter=meter, text_of=self._text_of,
-            vocabulary=self.parts.vocabularies.target, **chosen,
+            vocabulary=self.parts.vocabularies.target, weights_of=self._weights_of, **chosen,
         )  # fmt: skip
 
     def scorer(self, ranking: Ranking) -> Scheduler:
@@ -245,7 +268,8 @@ class LoadedRun:
         names = ("seed", "batch_size", "window", "max_rows", "deterministic")
         chosen = {name: getattr(self.settings, name) for name in names}
         decoder = GivenOutputDecoder(ranking, self.parts.vocabularies.target)
-        return Scheduler(with_given_output(self.parts.constellation), decoder, **chosen)
+        constellation = with_given_output(self.parts.constellation)
+        return Scheduler(constellation, decoder, weights_of=self._weights_of, **chosen)
 
     def respelled(self, outcome: Outcome) -> Outcome:
         """The outcome; if the settings ask for it, with unknown words replaced by source words."""

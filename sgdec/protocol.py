@@ -357,6 +357,8 @@ class Hypothesis:
     log_weight: float | None = None
     """The log of its weight in estimates from weighted draws, as the decoder defines it; None = draws have equal
     weights."""
+    coverage: float | None = None
+    """The coverage penalty of GNMT's equation 14 at beta 1, if the run computes coverage."""
 
     @property
     def scores(self) -> tuple[float, ...]:

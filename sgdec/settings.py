@@ -41,7 +41,7 @@ SHAPING = (
     "nbest", "distinct_text", "max_length_factor", "max_length", "batch_size", "window", "max_rows", "deterministic",
     "bounds", "check_bounds", "copy_unknown",
 )  # fmt: skip
-"""Settings that can change the results. The signature lists them and `max_source_length`."""
+"""Settings that can change the results. The signature lists them, `max_source_length`, and what rows hold."""
 
 OF_SCORES = ("batch_size", "window", "max_rows", "deterministic")
 """Those among them that can change the scores of given outputs."""
@@ -88,6 +88,12 @@ class Settings:
     max_source_length: Annotated[
         int, Ge(0), INPUT, Says("limit on source tokens; longer sources fail; 0 = no limit")
     ] = 1000
+    coverage: Annotated[
+        bool, OUTPUT, Says("add its coverage to each hypothesis (GNMT, equation 14 at beta 1), in JSON lines")
+    ] = False
+    weights: Annotated[
+        str | None, INPUT, Says("file with a line for each sentence: the weight of each predictor, in their order")
+    ] = None
     tokenizer: Annotated[str | None, INPUT, Says("the vocabulary file, if no model has one")] = None
     vocab_size: Annotated[
         int | None, Ge(3), INPUT, Says("size of the target vocabulary, if no model states it")
@@ -117,7 +123,7 @@ class Settings:
 
     def shaping(self) -> dict[str, str]:
         """The settings that the signature lists, as text; unset ones are left out."""
-        values = {name: getattr(self, name) for name in (*SHAPING, "max_source_length")}
+        values = {name: getattr(self, name) for name in (*SHAPING, "coverage", "max_source_length")}
         return {name: str(value) for name, value in values.items() if value is not None and value is not False}
 
     def __repr__(self) -> str:

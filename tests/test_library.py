@@ -168,7 +168,8 @@ def test_whatever_the_scheduler_can_be_told_it_is_told(monkeypatch: pytest.Monke
     monkeypatch.setattr("sgdec.library.Scheduler", noting)
     settings = {"nbest": 2, "seed": 3, "batch_size": 4, "window": 5, "max_rows": 6, "deterministic": True}
     keywords = [each.name for each in signature(Scheduler).parameters.values() if each.kind is each.KEYWORD_ONLY]
-    others = {"tracing": None, "meter": None, "text_of": None, "vocabulary": None}
+    others = {"tracing": None, "meter": None, "text_of": None, "vocabulary": None, "weights_of": None}
+    settings["coverage"] = False
     assert {*settings, *others} == set(keywords)
     load: Callable[..., LoadedRun] = sgdec.load
     run = load({"copy": Copy()}, "sample", **settings)

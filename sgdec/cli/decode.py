@@ -38,7 +38,8 @@ log = logging.getLogger(__name__)
         default="text", show_default=True,
         help="Best text, best token ids, Moses n-best list, JSON lines, or lattices.",
     ),
-    *map(running.setting, ("nbest", "distinct_text", "copy_unknown")),
+    running.setting("weights", type=Read(), metavar="FILE"),
+    *map(running.setting, ("nbest", "distinct_text", "copy_unknown", "coverage")),
     option(
         "--ledger", section=OUTPUT, is_flag=True,
         help="Add to the JSON lines the score of every token by every predictor.",
@@ -97,7 +98,7 @@ def decode(given: dict[str, Any], dotted: running.Options) -> int:
     traced = tracing.tracing(given)
     loaded = running.load(given, dotted, decoder=given["decoder"])
     run, reader = loaded.parts, loaded.reader(given["input_format"])
-    signature = running.sign(run, given, SHAPING)
+    signature = running.sign(run, given, (*SHAPING, "coverage"))
     if loaded.caveat is not None:
         log.info(f"Note: {given['decoder']}: {loaded.caveat}")
     if given["resume"]:

@@ -43,6 +43,7 @@ SHAPING = ("alpha", "beta", "normalize", "old_weight", *OF_SCORES)
         help="TARGET as text, which is tokenised, or as token ids. Without a vocabulary outputs are token ids. "
         "Default: as --input-format.",
     ),
+    running.setting("weights", type=Read(), metavar="FILE"),
     option(
         "--nbest-list", section=RESCORING, is_flag=True, help="Rescore TARGET, an n-best list in Moses' format."
     ),

@@ -17,8 +17,8 @@ from __future__ import annotations
 import inspect
 import math
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import chain
 from typing import Any
@@ -41,6 +41,7 @@ from sgdec.search.combination.renormalizing import Renormalized
 from sgdec.search.constellation import Constellation
 from sgdec.search.member import Member
 from sgdec.settings import BoundsKind
+from sgdec.suggest import suggest
 from sgdec.utility import Utility
 
 
@@ -53,6 +54,8 @@ class RunConfig:
     decoder: str | type[Decoder] | Decoder = "beam"
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """The options of each part, by the part's name; those of each entry too (`EntryOptions`)."""
+    weights: str | None = None
+    """A file with other weights for each sentence; the caller applies them."""
     tokenizer: str | None = None
     vocab_size: int | None = None
     device: str = "cpu"
@@ -102,7 +105,7 @@ class Run:
             f"{signature.exact(weight)}*" + ":".join(part(name, plugin) for name, plugin in entry.parts)
             for weight, entry in self.entries
         ]
-        own = {"tokenizer": config.tokenizer, "vocab_size": config.vocab_size}
+        own = {"weights": config.weights, "tokenizer": config.tokenizer, "vocab_size": config.vocab_size}
         hashes = partial(signature.hashes, weights=False)  # of a model's folder, only the tokenizer is read
         return {
             **signature.versions(self.host.third_parties),
@@ -114,6 +117,39 @@ class Run:
             **({"threads": str(torch.get_num_threads())} if torch else {}),
             "seed": str(config.seed),
         }
+
+    def with_weights(self, weights: Mapping[str, Any], decoding: Mapping[str, Any]) -> Run:
+        """The same predictors under other weights, and the decoder with other options; nothing is loaded again.
+
+        ``weights``: by predictor; the others keep theirs. ``decoding``: options of the decoder; the others keep their
+        values. What depends on weights, such as bounds, is computed anew. Raises UsageError for an unknown predictor,
+        a weight that is not a number, and what `assemble` refuses of options.
+        """
+        names = self.constellation.names
+        if unknown := next((name for name in weights if name not in names), None):
+            raise UsageError(f"no predictor {unknown!r} in this run. {suggest(unknown, names)}")
+        changed = {name: {"weight": _weight(weight, name)} for name, weight in weights.items()}
+        if decoding:
+            changed[self.config.decoder_name] = dict(decoding)
+        before = self.config.options
+        after = {name: {**before.get(name, {}), **own} for name, own in changed.items()}
+        config = replace(self.config, options={**before, **after})
+        entries = tuple(
+            (changed[entry.name]["weight"] if entry.name in changed else weight, entry)
+            for weight, entry in self.entries
+        )
+        members = [
+            Member(member.name, member.predictor, weight)
+            for member, (weight, _) in zip(self.constellation.members, entries, strict=True)
+        ]
+        constellation = _constellation(config, members, self.constellation.vocab_size)
+        decoder, options = self.decoder, self.options
+        if decoding:
+            context = _context(config, self.vocabularies, self.host)
+            part = _decoding(config, context, self.host)
+            decoder, options = construct(part, context), {**options, part.name: part.options}
+        constellation.require_attention(decoder.ranking)
+        return Run(constellation, decoder, self.vocabularies, config, self.host, entries, options)
 
     @property
     def clock(self) -> str | None:
@@ -130,7 +166,7 @@ def assemble(config: RunConfig, host: Host) -> Run:
     """Assemble a run. Raises UsageError for unknown names or options, different vocabularies, or an empty wrapper."""
     require_device(config.device)
     decoder_name = config.decoder_name
-    decoder_class = _class("decoder", config.decoder, host)
+    _class("decoder", config.decoder, host)  # its errors come first
     entries = entries_of(config.predictors, taken=[decoder_name])
     parts = {part.name: _class("predictor", part.plugin, host) for entry in entries for part in entry.parts}
     refuse_unused(config.options, [*parts, decoder_name], partial(_how_to_use, host))
@@ -139,26 +175,15 @@ def assemble(config: RunConfig, host: Host) -> Run:
     renormalized = [_renormalizes(given[entry.name], parts[entry.name], entry.name) for entry in entries]
     chains = [_chain(entry, parts, given) for entry in entries]
     vocabularies = _vocabularies(chains, config.tokenizer)
-    context = Context(
-        device=config.device,
-        precision=config.precision,
-        vocabularies=vocabularies,
-        vocab_size=_vocab_size(config.vocab_size, vocabularies.target),
-        seed=config.seed,
-        deterministic=config.deterministic,
-        host=host,
-    )
-    decoding = _part(decoder_name, config.decoder, decoder_class, given)
-    if decoding.made is None:
-        decoding = with_inner_built(with_inner_checked(decoding, host, partial(flag, name=decoder_name)), context)
+    context = _context(config, vocabularies, host)
+    decoding = _decoding(config, context, host)
     decoder = construct(decoding, context)
     predictors = [_wrap(chain, context) for chain in chains]
     members = [
         Member(entry.name, Renormalized(predictor) if renormalizes else predictor, weight)
         for entry, predictor, weight, renormalizes in zip(entries, predictors, weights, renormalized, strict=True)
     ]
-    kind = CheckedConstellation if config.check_bounds else Constellation
-    constellation = kind(members, vocab_size=context.vocab_size, bounds=config.bounds)
+    constellation = _constellation(config, members, context.vocab_size)
     constellation.require_attention(decoder.ranking)
     checked = {part.name: part.options for chain in chains for part in [*chain, decoding]}
     return Run(constellation, decoder, vocabularies, config, host, tuple(zip(weights, entries, strict=True)), checked)
@@ -197,6 +222,33 @@ def assemble_utility(
     name = name_of(utility) if isinstance(utility, str) else cls.__name__
     made: Utility = construct(_part(name, utility, cls, {name: options}), context)
     return made
+
+
+def _context(config: RunConfig, vocabularies: Vocabularies, host: Host) -> Context:
+    return Context(
+        device=config.device,
+        precision=config.precision,
+        vocabularies=vocabularies,
+        vocab_size=_vocab_size(config.vocab_size, vocabularies.target),
+        seed=config.seed,
+        deterministic=config.deterministic,
+        host=host,
+    )
+
+
+def _constellation(config: RunConfig, members: Sequence[Member], vocab_size: int | None) -> Constellation:
+    kind = CheckedConstellation if config.check_bounds else Constellation
+    return kind(members, vocab_size=vocab_size, bounds=config.bounds)
+
+
+def _decoding(config: RunConfig, context: Context, host: Host) -> Part:
+    """The decoder's part, with decoders and utilities inside it constructed."""
+    name = config.decoder_name
+    given = {name: dict(config.options.get(name, {}))}
+    part = _part(name, config.decoder, _class("decoder", config.decoder, host), given)
+    if part.made is None:
+        part = with_inner_built(with_inner_checked(part, host, partial(flag, name=name)), context)
+    return part
 
 
 def _how_to_use(host: Host, name: str) -> str | None:

@@ -110,9 +110,12 @@ class Constellation:
         if ranking.uses_coverage and not self.attentive(self.weights):
             raise self._no_attention(self.weights, f"beta = {ranking.beta:g}")
 
-    def roots(self, sources: Sequence[Source]) -> list[Node]:
+    def roots(
+        self, sources: Sequence[Source], weights: Sequence[Sequence[float | None]] | None = None
+    ) -> list[Node]:
         """The root node of each sentence. Each predictor initialises all sentences in one call.
 
+        ``weights``: for each sentence those of the first predictors; None = the constellation's.
         If a predictor refuses a sentence, the states that others have made are released.
         """
         columns: list[list[State]] = []
@@ -125,7 +128,8 @@ class Constellation:
                     member.release(states)
             raise
         rows = list(zip(*columns, strict=True))
-        roots = [Node.root(source, self.weights, states) for source, states in zip(sources, rows, strict=True)]
+        chosen = repeat(self.weights) if weights is None else [(*own, *self.weights[len(own) :]) for own in weights]
+        roots = list(map(Node.root, sources, chosen, rows))
         self._products.begun, self._products.weights = dict(zip(map(id, roots), rows, strict=True)), self.weights
         return roots
 

@@ -82,6 +82,8 @@ class Scheduler:
         meter: Meter | None = None,
         text_of: TextOf | None = None,
         vocabulary: Vocabulary | None = None,
+        weights_of: Callable[[Source], Sequence[float | None]] | None = None,
+        coverage: bool = False,
     ) -> None:
         """``window``: the number of sentences read and sorted at a time; at most two windows are held in memory.
 
@@ -90,9 +92,22 @@ class Scheduler:
         a batch of its own, and the speed gain of batching is lost. ``tracing``: which sentences to trace, in the form
         that their decoder has for one sentence; None = none. ``meter``: of a run that shows its progress.
         ``text_of``: lists have each text of outputs once (`sgdec.search.listing`). ``vocabulary``: its pieces name
-        tokens in messages. Raises UsageError for ``max_rows`` with a `BatchDecoder`, which calls the predictors
-        itself.
+        tokens in messages. ``weights_of``: the weights of a sentence, for the first predictors; None = those of the
+        constellation. ``coverage``: hypotheses say their coverage. Raises UsageError for ``max_rows``, ``weights_of``
+        and ``coverage`` with a `BatchDecoder`, which calls the predictors itself.
         """
+        if weights_of is not None and isinstance(decoder, BatchDecoder):
+            raise UsageError(
+                "--weights does not work with decoders over whole batches, in which all sentences have the same "
+                "weights; use --decoder beam."
+            )
+        if coverage and isinstance(decoder, BatchDecoder):
+            raise UsageError("--coverage does not work with decoders over whole batches; use --decoder beam.")
+        if coverage and not constellation.attentive(constellation.weights):
+            raise UsageError(
+                f"--coverage needs a predictor with attention, and none of {', '.join(constellation.names)} has it: "
+                "omit it, or add an nmt model (with weight 0 it contributes only its attention)."
+            )
         if max_rows is not None and isinstance(decoder, BatchDecoder):
             raise UsageError("--max-rows does not work with decoders over whole batches; lower --batch-size instead.")
         self._constellation = constellation
@@ -105,14 +120,17 @@ class Scheduler:
         self._tracing = tracing
         self._meter = meter
         self._text_of = text_of
+        self._weights_of = weights_of
+        self._coverage = coverage
         self._name_of = names_of(vocabulary)
         independent = max_rows is None and all(member.independent_rows for member in constellation.predictors)
         self._alone = deterministic and not independent and batch_size > 1
         self._over_batches: BatchDecoder | None = None
         """The decoder that receives spaces of many sentences, in place of one call of ``decode`` for each."""
+        alike = not (max_rows or weights_of or coverage or self._alone or tracing)
         if isinstance(decoder, BatchDecoder):
             self._over_batches = decoder
-        elif batch_size > 1 and max_rows is None and not self._alone and not tracing and _means_its_decode(decoder):
+        elif batch_size > 1 and alike and _means_its_decode(decoder):
             self._over_batches = decoder.in_batches(batch_size, constellation.product is not None)
         one_by_one = constellation.automaton is not None
         self._begin_together = min(batch_size, BEGIN_TOGETHER) if one_by_one else batch_size
@@ -268,13 +286,17 @@ class Scheduler:
         """Searches for new sentences, with roots created in one batch. Unreadable or failed ones have an outcome."""
         searches = [_Search(place, sentence) for place, sentence in sentences]
         readable = [search for search in searches if search.outcome is None]
-        roots = self._each(self._constellation.roots, [search.source for search in readable])
+        roots = self._each(self._roots, [search.source for search in readable])
         for search, root in zip(readable, roots, strict=True):
             if isinstance(root, Exception):
                 search.finish(root)
             else:
                 search.root = self._begun[id(root)] = root
         return searches
+
+    def _roots(self, sources: Sequence[Source]) -> list[Node]:
+        weights = None if self._weights_of is None else list(map(self._weights_of, sources))
+        return self._constellation.roots(sources, weights)
 
     def _answer(self, request: Request) -> Any:
         """The answer to one request; its error is raised."""
@@ -297,7 +319,7 @@ class Scheduler:
             recorder = self._constellation.observer.begin(root, self._tracing)
         self._spaces[id(root)] = space = SearchSpace(
             self._constellation, root, ranking=self._decoder.ranking, nbest=self._nbest, seed=self._seed, ask=ask,
-            recorder=recorder, meter=self._meter, text_of=self._text_of,
+            recorder=recorder, meter=self._meter, text_of=self._text_of, coverage=self._coverage,
         )  # fmt: skip
         return space
 

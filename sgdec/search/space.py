@@ -42,6 +42,8 @@ ENDLESS = 10_000
 
 ROUNDING = 2.0**-40
 """The share of a total by which another order of summation can change it, for up to a thousand terms at least."""
+COVERAGE = Ranking(beta=1.0)
+"""The ranking whose coverage penalty hypotheses say."""
 _bound: Callable[[Node], Any] = attrgetter("bound")
 _total: Callable[[Node], Any] = attrgetter("total")
 
@@ -61,8 +63,10 @@ class SearchSpace(Telling, Listing):
         recorder: Recorder | None = None,
         meter: Meter | None = None,
         text_of: TextOf | None = None,
+        coverage: bool = False,
     ) -> None:
         """``nbest``: the number of hypotheses that the run wants. ``text_of``: lists each text once (`Listing`).
+        ``coverage``: hypotheses say theirs, whether the ranking uses it or not.
 
         ``ask``: a function that answers requests; by default the constellation is called directly. ``recorder``: of
         a search that is traced. ``meter``: of a run that shows its progress. Raises UsageError if the ranking needs
@@ -83,7 +87,7 @@ class SearchSpace(Telling, Listing):
         """The first of the longest expanded nodes; decoders on arrays set it only if the search is watched."""
         self.watched = False
         """Whether the search is traced or checked, so that decoders on arrays keep nodes."""
-        self._uses_coverage = self.ranking.uses_coverage
+        self._uses_coverage = self.ranking.uses_coverage or coverage
         self._ask = ask
         constellation.require_attention(self.ranking)
 
@@ -99,6 +103,7 @@ class SearchSpace(Telling, Listing):
         space = SearchSpace(
             self.constellation, self.root, ranking=ranking, nbest=nbest, seed=self.seed if seed is None else seed,
             ask=self._ask, recorder=self.recorder, meter=self._meter, text_of=self.text_of if distinct else None,
+            coverage=self._uses_coverage,
         )  # fmt: skip
         space.watched = self.watched
         try:
@@ -385,7 +390,8 @@ class SearchSpace(Telling, Listing):
         if not node.finished:
             raise ValueError(f"only a node that ends with </s> is a hypothesis, not {node!r}")
         tokens, ledger, weights = node.columns()
-        return Hypothesis(tokens[:-1], node.total, self.rank_score(node), ledger, weights)
+        coverage = COVERAGE.coverage_penalty(node.coverage) if self._uses_coverage else None
+        return Hypothesis(tokens[:-1], node.total, self.rank_score(node), ledger, weights, coverage=coverage)
 
     def _distinct(self, candidates: list[Node]) -> list[Node]:
         """The first of all candidates with equal keys."""

@@ -60,8 +60,10 @@ class CheckedConstellation(Constellation):
         """By identity of the source, which each root has for itself."""
         self._checked = 0
 
-    def roots(self, sources: Sequence[Source]) -> list[Node]:
-        return super().roots(list(map(copy.copy, sources)))
+    def roots(
+        self, sources: Sequence[Source], weights: Sequence[Sequence[float | None]] | None = None
+    ) -> list[Node]:
+        return super().roots(list(map(copy.copy, sources)), weights)
 
     def release(self, roots: Sequence[Node]) -> None:
         super().release(roots)
