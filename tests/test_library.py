@@ -176,7 +176,9 @@ def test_whatever_the_scheduler_can_be_told_it_is_told(monkeypatch: pytest.Monke
     list(run.decode([[3]]))
     assert told[-1] == settings | others
     list(run.score([[3]], [[3]]))
-    assert told[-1] == {name: value for name, value in settings.items() if name != "nbest"}  # there is one path
+    of_search = ("nbest", "coverage")
+    scored = {name: value for name, value in settings.items() if name not in of_search}
+    assert told[-1] == scored | {"weights_of": None}  # there is one path
 
 
 @pytest.mark.parametrize(
