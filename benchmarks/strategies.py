@@ -67,9 +67,10 @@ BEAM: Options = {"stop": "full", "alpha": 0.6}
 EPSILON = "epsilon=0.02"
 
 
-def mbr(line: str, samples: int, inner: str = "sample", chain: str = "", **more: Any) -> Strategy:
-    candidates = sgdec.DecoderSpec(inner, {"samples": samples} | ({"chain": chain} if chain else {}))
-    return Strategy(line, f"{samples}", "mbr", {"candidates": candidates, **more})
+def mbr(line: str, samples: int, candidates: str = "sample", **more: Any) -> Strategy:
+    """``candidates``: a decoder with its options, but for the number of samples."""
+    given = f"{candidates}{',' if ':' in candidates else ':'}samples={samples}"
+    return Strategy(line, str(samples), "mbr", {"candidates": given, **more})
 
 
 ONE = [
@@ -78,9 +79,9 @@ ONE = [
     *(Strategy("best total of samples", str(n), "sample", {"samples": n}) for n in (1, 16, 64, 256)),
     Strategy("one draw with epsilon", "", "sample", {"chain": EPSILON}),
     *(mbr("mbr, samples", n) for n in (16, 64, 256)),
-    *(mbr("mbr, samples with epsilon", n, chain=EPSILON) for n in (16, 64, 256)),
-    *(mbr("mbr, aggregate, epsilon", n, chain=EPSILON, method="aggregate") for n in (64, 256)),
-    *(mbr("mbr, arithmetic, epsilon", n, "stochastic:method=arithmetic", EPSILON) for n in (16, 64)),
+    *(mbr("mbr, epsilon", n, f"sample:chain={EPSILON}") for n in (16, 64, 256)),
+    *(mbr("mbr, epsilon, aggregate", n, f"sample:chain={EPSILON}", method="aggregate") for n in (64, 256)),
+    *(mbr("mbr, epsilon, arithmetic", n, f"stochastic:method=arithmetic,chain={EPSILON}") for n in (16, 64)),
 ]
 LISTS = [
     Strategy("beam", "", "beam", {"size": LISTED, **BEAM}, LISTED),

@@ -6,9 +6,10 @@ Each link receives the distribution that the one before it left, renormalised, s
 before a cut changes what is cut, one behind it only the odds among what is kept. ``+`` separates links, and a link
 is ``NAME=VALUE``: `LINKS` has the names. A chain has each link once at most, and `Mirostat` only as the last one.
 
-Scores are arrays ``[..., n]``, a row for each prefix, with the best token first; of equal scores the lower token is
-first. -inf marks tokens that are not there. A link never empties a row: the best token stays, and where a link keeps
-all tokens of one score or none, so do all that are as good as it. All computation is in float64.
+Scores are arrays ``[..., n]``, a row for each prefix. Links with `Link.sorted` receive the best token first; of equal
+scores the lower token is first. -inf marks tokens that are not there. A link never empties a row: the best
+token stays, and where a link keeps all tokens of one score or none, so do all that are as good as it. All computation
+is in float64.
 
 A link may keep a number from token to token of one draw. It is a value, not a part of the link: `Chain.apply`
 receives the number of each row and returns the one that each child would have.
@@ -18,7 +19,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -33,12 +36,16 @@ if TYPE_CHECKING:
 
 LONG = 256
 """Shorter rows are sorted as a whole."""
+FEW = 64
+"""The best tokens of a long row that are sorted first: most draws are among them."""
 
 
 class Link(ABC):
     """One step of a chain. Its fields are numbers, of which the first is ``VALUE`` in ``NAME=VALUE``."""
 
     name: ClassVar[str]
+    sorted: ClassVar[bool] = False
+    """Whether the columns that it receives must have the best token first."""
 
     @property
     def start(self) -> float | None:
@@ -91,6 +98,7 @@ class TopK(Link):
     """
 
     name: ClassVar[str] = "top_k"
+    sorted: ClassVar[bool] = True
     k: int
 
     def __post_init__(self) -> None:
@@ -112,6 +120,7 @@ class TopP(Link):
     """
 
     name: ClassVar[str] = "top_p"
+    sorted: ClassVar[bool] = True
     p: float
 
     def __post_init__(self) -> None:
@@ -337,25 +346,42 @@ class Chain:
         ``states`` ``[...]``: the numbers of the draws, for chains whose `start` is not None (which is the default). A
         row without a token has log-probabilities of -inf.
         """
-        places = self._best_first(scores)
-        kept = given = np.take_along_axis(scores, places, axis=-1)
-        state = None if self.start is None else np.asarray(self.start if states is None else states)[..., None]
-        for link in self.links:
-            given, kept = kept, link.apply(kept, state)
-        after = None if state is None else self.links[-1].after(given, state)
+        links, state = self.links, self._states(states)
+        after = None
+        if scores.ndim == 1 and scores.size >= LONG and np.max(scores) > FORBIDDEN:  # cut before sorting
+            first = list(takewhile(lambda link: not link.sorted, links))
+            links = links[len(first) :]
+            kept, after = _applied(first, scores, state)
+            places = _best_first(scores, kept, links[0].k if links and isinstance(links[0], TopK) else None)
+            kept, after = kept[places], None if after is None else after[places]
+        else:
+            places = np.argsort(-scores, axis=-1, kind="stable")
+            kept = np.take_along_axis(scores, places, axis=-1)
+        if links:
+            kept, after = _applied(links, kept, state)
         return LocalDistribution(places[..., : kept.shape[-1]], _log_probabilities(kept), after)
 
-    def _best_first(self, scores: Floats) -> Ints:
-        """The columns of all tokens, best score first; in a long row those that a `TopK` leaves, and their equals.
+    def draw(self, scores: Floats, uniform: float, state: float | None = None) -> tuple[int, float, float | None]:
+        """The column of ``scores`` ``[n]`` at which the probabilities, best score first, reach more than ``uniform``.
 
-        Only links that keep the order may come before the `TopK`.
+        Returns also its log-probability, and the number that the draw keeps. ``uniform`` is in [0, 1), and
+        at least one score is not -inf. Only as many of the best tokens are sorted as are needed.
+
+        >>> place, log_prob, _ = UNCHAINED.draw(np.log([0.2, 0.1, 0.4, 0.3]), 0.75)
+        >>> place, round(math.exp(log_prob), 4)
+        (0, 0.2)
         """
-        cut = next((link for link in self.links if not isinstance(link, TemperatureLink)), None)
-        if scores.ndim > 1 or not isinstance(cut, TopK) or scores.size < max(LONG, 2 * cut.k):
-            return np.argsort(-scores, axis=-1, kind="stable")
-        last = scores.size - cut.k
-        among = np.flatnonzero(scores >= np.partition(scores, last)[last])
-        return among[np.argsort(-scores[among], kind="stable")]
+        if any(link.sorted for link in self.links):
+            places, log_probs, after = self.apply(scores, state)
+        else:
+            kept, after = _applied(self.links, scores, self._states(state))
+            places, log_probs = np.arange(len(kept)), _log_probabilities(kept)
+        at = _reached(scores[places], np.exp(log_probs), uniform)
+        return int(places[at]), float(log_probs[at]), None if after is None else float(after[at])
+
+    def _states(self, given: Floats | float | None) -> Floats | None:
+        """The numbers of the draws ``[..., 1]``; None if the chain keeps none."""
+        return None if self.start is None else np.asarray(self.start if given is None else given)[..., None]
 
     def __str__(self) -> str:
         return "+".join(map(str, self.links))
@@ -405,6 +431,42 @@ def _number(text: str, kind: object) -> float:
 
 def _printed(value: float) -> str:
     return repr(value).removesuffix(".0").replace("e+", "e")  # + separates links
+
+
+def _applied(links: Iterable[Link], scores: Floats, state: Floats | None) -> tuple[Floats, Floats | None]:
+    """The scores ``[..., n]`` after these links, and the numbers of the draws after each token, if one keeps any."""
+    after = None
+    for link in links:
+        if link.start is not None and state is not None:
+            after = link.after(scores, state)
+        scores = link.apply(scores, state)
+    return scores, after
+
+
+def _best_first(scores: Floats, kept: Floats, k: int | None) -> Ints:
+    """The columns ``[n]`` whose tokens are kept, best score first; with ``k`` at least so many, and their equals."""
+    among = np.flatnonzero(kept > FORBIDDEN)
+    if k is not None and len(among) > 2 * k:
+        last = len(among) - k
+        among = among[scores[among] >= np.partition(scores[among], last)[last]]
+    return among[np.argsort(-scores[among], kind="stable")]
+
+
+def _reached(scores: Floats, probabilities: Floats, uniform: float) -> int:
+    """The place ``[n]`` at which the sum of probabilities, best score first, exceeds ``uniform`` times the whole."""
+    whole = probabilities.sum()
+    for few in (FEW, FEW * FEW):
+        if 2 * few < len(scores):
+            last = len(scores) - few
+            best = np.flatnonzero(scores >= np.partition(scores, last)[last])
+            best = best[np.argsort(-scores[best], kind="stable")]
+            summed = np.cumsum(probabilities[best])
+            if uniform * whole < summed[-1]:
+                return int(best[np.searchsorted(summed, uniform * whole, side="right")])
+    best = np.argsort(-scores, kind="stable")
+    summed = np.cumsum(probabilities[best])
+    # The product is below the last sum, whatever rounding does to it, so a token with a probability has the place.
+    return int(best[np.searchsorted(summed, uniform * summed[-1], side="right")])
 
 
 def _in_order(scores: Floats) -> bool:

@@ -251,6 +251,46 @@ def test_of_long_rows_only_the_best_are_sorted(text: str, monkeypatch: pytest.Mo
         assert not np.isfinite(whole.log_probs[len(found.places) :]).any()
 
 
+@pytest.mark.parametrize("text", ["epsilon=0.003", "temperature=2+min_p=0.3+mirostat=3", "typical=0.5+eta=0.01", ""])
+def test_cutting_before_sorting_is_sorting_before_cutting(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng, chain = np.random.default_rng(5), Chain.parse(text)
+    rows = [rng.normal(size=700), np.round(rng.normal(size=700)), np.zeros(700), np.full(700, -np.inf)]
+    long = [chain.apply(row) for row in rows]
+    monkeypatch.setattr("sgdec.chain.LONG", 10_000)
+    for row, found in zip(rows, long, strict=True):
+        whole = chain.apply(row)
+        kept = np.isfinite(whole.log_probs)
+        there = np.isfinite(found.log_probs)
+        assert np.array_equal(found.places[there], whole.places[kept])
+        np.testing.assert_allclose(found.log_probs[there], whole.log_probs[kept], rtol=1e-12, atol=1e-12)
+        if chain.start is not None:
+            assert found.states is not None and whole.states is not None
+            np.testing.assert_allclose(found.states[there], whole.states[kept], rtol=1e-12)
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(CHAINS_OF_ALL_KINDS, st.integers(0, 2**32), st.sampled_from([3, 150, 700, 9000]), st.booleans())
+def test_a_draw_is_one_from_the_whole_row_best_token_first(chain: Chain, seed: int, width: int, coarse: bool) -> None:
+    rng = np.random.default_rng(seed)
+    scores = rng.normal(size=width) * rng.choice([0.1, 1.0, 5.0])
+    if coarse:
+        scores = np.round(scores)
+    scores[rng.random(width) < 0.2] = -np.inf
+    scores[0] = 0.0
+    local = chain.apply(scores)
+    summed = np.cumsum(np.exp(local.log_probs))
+    for uniform in (*rng.random(5), 0.0, 1.0 - 2.0**-53):
+        at = int(np.searchsorted(summed, uniform * summed[-1], side="right"))
+        place, log_prob, state = chain.draw(scores, uniform)
+        if min(abs(summed - uniform * summed[-1])) > 1e-12 * summed[-1]:  # else rounding decides
+            assert place == local.places[at]
+        assert scores[place] > -np.inf
+        if place == local.places[at]:
+            np.testing.assert_allclose(log_prob, local.log_probs[at], rtol=1e-9, atol=1e-12)
+            if local.states is not None:
+                np.testing.assert_allclose(state, local.states[at], rtol=1e-9)
+
+
 def former_draw(scores: np.ndarray, number: int, temperature: float, top_k: int, top_p: float) -> int:
     """`draw` as it was before there were chains."""
     order = np.lexsort((np.arange(len(scores)), -scores))[: top_k or None]

@@ -254,17 +254,18 @@ class ScoredRows:
 
     def draw(self, draws: Sequence[Draw]) -> list[Drawn | None]:
         """One child of each node, drawn at random; None if a node has none."""
-        children: list[Drawn | None] = []
+        found: list[tuple[int, float, float | None] | None] = []
         for place, (node, drawn) in enumerate(zip(self._nodes, draws, strict=True)):
             tokens, scores = self._combined.distribution(place)
-            if not len(tokens) or np.max(scores) == FORBIDDEN:
-                children.append(None)
-                continue
-            token, log_prob, state = draw(tokens, scores, drawn, sentence=node.source.id, step=node.length)
-            family = node.children([self._combined.continuation(place, token)], self._coverage[place])
-            require_finite(family, self._names)
-            children.append(Drawn(family[0], log_prob, state))
-        return children
+            if len(tokens) and np.max(scores) > FORBIDDEN:
+                found.append(draw(tokens, scores, drawn, sentence=node.source.id, step=node.length))
+            else:
+                found.append(None)
+        families = self.with_tokens([[] if each is None else [each[0]] for each in found])
+        return [
+            None if each is None else Drawn(family[0], *each[1:])
+            for each, family in zip(found, families, strict=True)
+        ]
 
     def distributions(self, chain: Chain, states: Sequence[float | None]) -> list[Distribution]:
         """For each node its local distribution. ``states``: the numbers that the chain keeps for them."""

@@ -83,13 +83,9 @@ def draw(tokens: Ints, scores: Floats, drawn: Draw, *, sentence: int, step: int)
     >>> draw(np.array([4, 9]), np.array([0.0, -np.inf]), Draw(seed=1, number=0), sentence=1, step=0)
     (4, 0.0, None)
     """
-    local = drawn.chain.apply(scores, drawn.state)
-    cumulative = np.cumsum(np.exp(local.log_probs))
     uniform = generator(drawn.seed, sentence, drawn.number, step).random()
-    # The product is below the last sum, whatever rounding does to it, so a token with a probability has the place.
-    at = int(np.searchsorted(cumulative, uniform * cumulative[-1], side="right"))
-    state = None if local.states is None else float(local.states[at])
-    return int(tokens[local.places[at]]), float(local.log_probs[at]), state
+    place, log_prob, state = drawn.chain.draw(scores, uniform, drawn.state)
+    return int(tokens[place]), log_prob, state
 
 
 def generator(seed: int, sentence: int, number: int, step: int) -> np.random.Generator:

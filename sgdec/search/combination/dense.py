@@ -55,6 +55,8 @@ class Term(NamedTuple):
 
     factors: Floats
     """``[R, 1]``: the weights; 0 for rows that do not consult it."""
+    alike: bool
+    """Whether all rows have the same weight."""
 
     @classmethod
     def of(cls, column: Column, nodes: Sequence[int]) -> Term:
@@ -63,12 +65,11 @@ class Term(NamedTuple):
         weights = column.weights if every else [column.weights[node] for node in nodes]
         factors = np.array([weight or 0.0 for weight in weights])[:, None]
         places = column.places if every else [column.places[node] for node in nodes]
-        return cls(column.name, column.scores.taken(places), weights, factors)
+        return cls(column.name, column.scores.taken(places), weights, factors, len(set(weights)) == 1)
 
     def factors_of(self, rows: Ints) -> Floats:
         """Its weights in these rows; of a shape that broadcasts to theirs."""
-        same = len(set(self.weights)) == 1
-        factors: Floats = self.factors[0] if same else self.factors[rows, 0]
+        factors: Floats = self.factors[0] if self.alike else self.factors[rows, 0]
         return factors
 
     @property
@@ -150,7 +151,8 @@ class DenseRows:
         ledger = np.empty((*tokens.shape, len(self._terms)))
         for k, term in enumerate(self._terms):
             found = term.scores.at(rows, tokens)
-            ledger[..., k] = found if None not in term.weights else np.where(term.consulted[rows, 0], found, 0.0)
+            everywhere = term.weights[0] is not None if term.alike else None not in term.weights
+            ledger[..., k] = found if everywhere else np.where(term.consulted[rows, 0], found, 0.0)
         return ledger
 
     @np.errstate(over="ignore", invalid="ignore")
