@@ -34,6 +34,7 @@ SECTIONS = {
     "Evaluate and explain": {
         "evaluate": "Compute BLEU and chrF of translations with sacreBLEU.",
         "compare": "Compare outputs: metrics, significance, sentences.",
+        "sweep": "Evaluate many weights and penalties from one decode.",
         "diagnose": "Say whether the search or the model is to blame for outputs.",
         "view": "Show what searches did: a page or a figure of a trace.",
     },

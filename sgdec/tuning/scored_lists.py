@@ -1,0 +1,138 @@
+"""The lists of a decode as arrays: what re-ranking needs to know of each hypothesis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from sgdec.arrays import Floats, Ints
+from sgdec.errors import SgdecError
+from sgdec.io.documents import parse_json
+from sgdec.ranking import Ranking
+from sgdec.text.lines import read_lines
+from sgdec.tuning.lists import Lists
+from sgdec.tuning.metrics import CorpusMetric
+
+COVERAGE = "coverage"
+"""The name of the coverage penalty among features."""
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredLists:
+    """N hypotheses of S sentences; those of a sentence are neighbours, in the order of its list."""
+
+    weights: Mapping[str, float]
+    """``[K]``: the predictors with their weights in the decode."""
+    scores: Floats
+    """``[N, K]``: the unweighted sums by predictor."""
+    lengths: Ints
+    """``[N]``: the numbers of tokens, ``</s>`` included."""
+    coverage: Floats | None
+    """``[N]``: coverage penalties at beta 1; None if the lists do not have them."""
+    texts: tuple[str, ...]
+    """``[N]``"""
+    starts: Ints
+    """``[S + 1]``: where each sentence begins."""
+
+    @classmethod
+    def of(cls, rows: Iterable[Mapping[str, Any]], name: str) -> ScoredLists:
+        """From rows as ``sgdec decode --output-format jsonl`` writes them; messages call them ``name``.
+
+        Raises SgdecError for a sentence without hypotheses, and for hypotheses without scores by predictor or with
+        weights that differ.
+        """
+        weights: Mapping[str, float] = {}
+        scores, lengths, coverage, texts, starts = [], [], [], [], [0]
+        for row in rows:
+            where = f"{name}, sentence {row.get('id')}"
+            if not row.get("hypotheses"):
+                raise SgdecError(f"{where} has no hypotheses: expected a list for each sentence.")
+            for each in row["hypotheses"]:
+                try:
+                    own, found = dict(each["weights"]), [float(score) for score in each["scores"].values()]
+                    lengths.append(len(each["tokens"]) + 1)
+                    texts.append(" ".join(map(str, each["tokens"])) if each["text"] is None else str(each["text"]))
+                    if None in own.values() or list(own) != list(each["scores"]):
+                        raise ValueError
+                except (KeyError, TypeError, ValueError, AttributeError):
+                    raise SgdecError(
+                        f"{where}: a hypothesis without scores and weights of all predictors. Expected JSON lines of "
+                        "sgdec decode, whose decoder gives each predictor one weight."
+                    ) from None
+                if own != (weights := weights or own):
+                    raise SgdecError(
+                        f"{where}: a hypothesis has the weights {own}, and others have {dict(weights)}; expected the "
+                        "same for all."
+                    )
+                scores.append(found)
+                coverage.append(each.get(COVERAGE))
+            starts.append(len(scores))
+        if not scores:
+            raise SgdecError(f"{name} has no lists.")
+        covered = None if None in coverage else np.array(coverage, np.float64)
+        return cls(weights, np.array(scores), np.array(lengths), covered, tuple(texts), np.array(starts))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.weights)
+
+    def first(self, size: int) -> ScoredLists:
+        """The first ``size`` hypotheses of each list."""
+        kept = np.arange(len(self.scores)) - np.repeat(self.starts[:-1], np.diff(self.starts)) < size
+        sizes = np.minimum(np.diff(self.starts), size)
+        return replace(
+            self, scores=self.scores[kept], lengths=self.lengths[kept],
+            coverage=None if self.coverage is None else self.coverage[kept],
+            texts=tuple(text for text, keeps in zip(self.texts, kept.tolist(), strict=True) if keeps),
+            starts=np.concatenate([[0], np.cumsum(sizes)]),
+        )  # fmt: skip
+
+    def features(self, ranking: Ranking) -> Floats:
+        """``[N, K]``: the scores by predictor, divided by the length penalty; ``[N, K + 1]`` with coverage.
+
+        With the weights of the predictors, and beta for the coverage, their sum is the rank score.
+        """
+        penalty = {length: ranking.length_penalty(length) for length in set(self.lengths.tolist())}
+        divided = self.scores / np.array([penalty[length] for length in self.lengths.tolist()])[:, None]
+        return divided if self.coverage is None else np.column_stack([divided, self.coverage])
+
+    def lists(self, ranking: Ranking, statistics: Floats, metric: CorpusMetric) -> Lists:
+        """For optimisers. ``statistics`` ``[N, D]``: those of the metric. Raises what `Lists` raises."""
+        names = self.names if self.coverage is None else (*self.names, COVERAGE)
+        return Lists(names, self.features(ranking), statistics, self.starts, metric)
+
+    def statistics(self, metric: CorpusMetric, references: Sequence[str]) -> Floats:
+        """``[N, D]``: of each hypothesis with the reference of its sentence; equal texts are compared once.
+
+        Raises SgdecError unless there are S references.
+        """
+        sentences = len(self.starts) - 1
+        if len(references) != sentences:
+            raise SgdecError(f"{len(references):,} references for {sentences:,} lists: expected one for each.")
+        pairs = [
+            (text, reference)
+            for reference, begin, end in zip(references, self.starts[:-1], self.starts[1:], strict=True)
+            for text in self.texts[begin:end]
+        ]
+        places = {pair: place for place, pair in enumerate(dict.fromkeys(pairs))}
+        outputs, own = zip(*places, strict=True)
+        return metric.statistics(outputs, own)[[places[pair] for pair in pairs]]
+
+
+def read_lists(path: str) -> ScoredLists:
+    """From a file of JSON lines. Raises SgdecError as `ScoredLists.of` does, and for lines that are not JSON."""
+
+    def rows() -> Iterable[Mapping[str, Any]]:
+        for number, line in enumerate(read_lines(path), 1):
+            try:
+                row = parse_json(line)
+            except ValueError as error:
+                raise SgdecError(f"{path}, line {number}: {error}. Expected JSON lines of sgdec decode.") from None
+            if not isinstance(row, dict):
+                raise SgdecError(f"{path}, line {number}: expected an object, as sgdec decode writes it.")
+            yield row
+
+    return ScoredLists.of(rows(), path)

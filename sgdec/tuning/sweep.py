@@ -1,0 +1,123 @@
+"""A grid of settings from one decode: each cell re-ranks the lists, and has a metric with its confidence interval.
+
+A cell can only choose among the hypotheses of the lists, which another search might not have found. So a cell is
+suspicious if it takes many outputs from the ends of the lists, or would take others from lists half as long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from sgdec.arrays import Floats, Ints
+from sgdec.errors import UsageError
+from sgdec.ranking import Ranking
+from sgdec.tuning.metrics import CorpusMetric
+from sgdec.tuning.scored_lists import ScoredLists
+
+RANKING = ("alpha", "beta", "normalize", "length_offset")
+"""The axes that are options of the ranking."""
+NBEST = "nbest"
+"""The axis of list lengths."""
+RESAMPLES = 1000
+AT_END = 0.1
+"""The share of outputs from the last tenths of lists above which a cell is suspicious: more than if all places were
+equally likely."""
+MOVED = 0.2
+"""The change of the metric with half the lists from which a cell is suspicious."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One point of the grid."""
+
+    settings: Mapping[str, Any]
+    """The value on each axis."""
+    score: float
+    margin: float
+    """Half the width of the 95 % confidence interval, by the bootstrap over sentences."""
+    at_end: float
+    """The share of outputs from the last tenths of their lists."""
+    half: float
+    """The metric if the lists were half as long."""
+    texts: tuple[str, ...]
+
+    @property
+    def suspicious(self) -> bool:
+        """Whether a decode with these settings may find something else."""
+        return self.at_end > AT_END or abs(self.score - self.half) >= MOVED
+
+
+def sweep(
+    lists: ScoredLists,
+    references: Sequence[str],
+    axes: Mapping[str, Sequence[Any]],
+    *,
+    metric: CorpusMetric,
+    ranking: Ranking,
+    seed: int = 1,
+) -> list[Cell]:
+    """All cells of a grid, the last axis fastest.
+
+    ``axes``: values by axis, which is ``NAME.weight`` of a predictor, one of `RANKING`, or ``nbest``. Other settings
+    are those of the lists and of ``ranking``. Raises UsageError for an unknown axis, and for beta without coverage.
+    """
+    require_axes(lists, axes)
+    statistics = lists.statistics(metric, references)
+    counts = np.random.default_rng(seed).multinomial(
+        len(references), np.full(len(references), 1 / len(references)), RESAMPLES
+    )
+    return [
+        _cell(lists, statistics, dict(zip(axes, values, strict=True)), metric, ranking, counts)
+        for values in product(*axes.values())
+    ]
+
+
+def require_axes(lists: ScoredLists, axes: Mapping[str, Sequence[Any]]) -> None:
+    """Raise UsageError for an unknown axis, and for beta without coverage."""
+    known = [*(f"{name}.weight" for name in lists.names), *RANKING, NBEST]
+    for axis in axes:
+        if axis not in known:
+            raise UsageError(f"no axis {axis!r}. Available: {', '.join(known)}.")
+    if any(axes.get("beta", ())) and lists.coverage is None:
+        raise UsageError("beta needs the coverage of hypotheses, and these lists have none: decode with --coverage.")
+
+
+def _cell(
+    lists: ScoredLists,
+    statistics: Floats,
+    settings: Mapping[str, Any],
+    metric: CorpusMetric,
+    ranking: Ranking,
+    counts: Ints,
+) -> Cell:
+    ranking = replace(ranking, **{name: settings[name] for name in RANKING if name in settings})
+    weights = [settings.get(f"{name}.weight", weight) for name, weight in lists.weights.items()]
+    scores = lists.features(ranking) @ np.array(weights if lists.coverage is None else [*weights, ranking.beta])
+    sizes = np.minimum(np.diff(lists.starts), settings.get(NBEST, np.iinfo(np.int64).max))
+    chosen = _best(scores, lists.starts, sizes)
+    place = chosen - lists.starts[:-1]
+    half = _best(scores, lists.starts, (sizes + 1) // 2)
+    resampled = metric.scores(counts @ statistics[chosen])
+    low, high = np.percentile(resampled, [2.5, 97.5])
+    return Cell(
+        settings,
+        float(metric.scores(statistics[chosen].sum(axis=0))),
+        float(high - low) / 2,
+        float(np.mean((place >= 0.9 * sizes) & (sizes > 1))),
+        float(metric.scores(statistics[half].sum(axis=0))),
+        tuple(lists.texts[at] for at in chosen.tolist()),
+    )
+
+
+def _best(scores: Floats, starts: Ints, sizes: Ints) -> Ints:
+    """``[S]``: the best of the first hypotheses of each list; of equal ones the first."""
+    there = np.arange(sizes.max()) < sizes[:, None]
+    padded = np.full(there.shape, -np.inf)
+    padded[there] = scores[(starts[:-1, None] + np.arange(sizes.max()))[there]]
+    found: Ints = starts[:-1] + np.argmax(padded, axis=1)
+    return found
