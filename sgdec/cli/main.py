@@ -35,6 +35,7 @@ SECTIONS = {
         "evaluate": "Compute BLEU and chrF of translations with sacreBLEU.",
         "compare": "Compare outputs: metrics, significance, sentences.",
         "sweep": "Evaluate many weights and penalties from one decode.",
+        "tune": "Tune the weights of predictors for a metric.",
         "diagnose": "Say whether the search or the model is to blame for outputs.",
         "view": "Show what searches did: a page or a figure of a trace.",
     },

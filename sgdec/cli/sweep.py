@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -146,7 +146,9 @@ def sweep(ctx: click.Context, given: dict[str, Any]) -> int:
     outputs: dict[str, bytes | str] = {}
     run = None
     if given["lists"] is None or given["verify"]:
-        run = _loaded(ctx, given, axes)
+        if not given["input"]:
+            raise UsageError("a sweep decodes INPUT, unless --lists FILE has its lists and nothing is verified.")
+        run = list_settings(ctx, given, coverage=any(axes.get("beta", ())))
     if given["lists"] is not None:
         lists, ranking = read_lists(given["lists"]), _ranking(run)
     else:
@@ -170,14 +172,12 @@ def sweep(ctx: click.Context, given: dict[str, Any]) -> int:
     return 0
 
 
-def _loaded(ctx: click.Context, given: dict[str, Any], axes: Mapping[str, Sequence[Any]]) -> LoadedRun:
-    """The run, with lists as long as its beam, a full search, and coverage if an axis needs it."""
+def list_settings(ctx: click.Context, given: dict[str, Any], *, coverage: bool) -> LoadedRun:
+    """The run, with lists as long as its beam, and a full search, unless options say otherwise."""
     settings, dotted = running.settings(ctx, given)
-    if not given["input"]:
-        raise UsageError("a sweep decodes INPUT, unless --lists FILE has its lists and nothing is verified.")
     decoder = settings["decoder"]
     own = dotted.setdefault(decoder, {})
-    settings = {**settings, "coverage": "beta" in axes and any(axes["beta"])}
+    settings = {**settings, "coverage": coverage}
     run = running.load(settings, dotted, decoder=decoder)
     options = {each.name: each.default for each in describe(type(run.parts.decoder))}
     if "stop" in options and "stop" not in own:
@@ -185,7 +185,7 @@ def _loaded(ctx: click.Context, given: dict[str, Any], axes: Mapping[str, Sequen
     if settings["nbest"] == 1:
         settings["nbest"] = int(own.get("size", options.get("size", 1)))
     if settings["nbest"] < 2:
-        raise UsageError("a sweep re-ranks lists of several hypotheses: give --nbest N.")
+        raise UsageError("lists need several hypotheses: give --nbest N.")
     return running.load(settings, dotted, decoder=decoder)
 
 

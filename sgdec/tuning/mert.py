@@ -118,11 +118,13 @@ def _climbed(
 ) -> Floats:
     """A point from which no line leads to a better one."""
     score, size = lists.score(weights), len(weights)
+    fixed = bounds[:, 0] == bounds[:, 1]
+    fixed[0] = True
     while True:
         lines = np.concatenate([np.eye(size), generator.normal(size=(directions, size))])
-        lines[:, 0] = 0.0
+        lines[:, fixed] = 0.0
         before = score
-        for line in lines[1:]:
+        for line in lines[lines.any(axis=1)]:
             gamma, expected = line_search(lists, weights, line, *_range(weights, line, bounds))
             if expected > score:
                 moved = weights + gamma * line

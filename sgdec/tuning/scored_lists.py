@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -123,16 +123,17 @@ class ScoredLists:
 
 
 def read_lists(path: str) -> ScoredLists:
-    """From a file of JSON lines. Raises SgdecError as `ScoredLists.of` does, and for lines that are not JSON."""
+    """From a file of JSON lines. Raises SgdecError as `ScoredLists.of` and `read_rows` do."""
+    return ScoredLists.of(read_rows(path), path)
 
-    def rows() -> Iterable[Mapping[str, Any]]:
-        for number, line in enumerate(read_lines(path), 1):
-            try:
-                row = parse_json(line)
-            except ValueError as error:
-                raise SgdecError(f"{path}, line {number}: {error}. Expected JSON lines of sgdec decode.") from None
-            if not isinstance(row, dict):
-                raise SgdecError(f"{path}, line {number}: expected an object, as sgdec decode writes it.")
-            yield row
 
-    return ScoredLists.of(rows(), path)
+def read_rows(path: str) -> Iterator[dict[str, Any]]:
+    """The JSON lines of a decode. Raises SgdecError for other lines."""
+    for number, line in enumerate(read_lines(path), 1):
+        try:
+            row = parse_json(line)
+        except ValueError as error:
+            raise SgdecError(f"{path}, line {number}: {error}. Expected JSON lines of sgdec decode.") from None
+        if not isinstance(row, dict):
+            raise SgdecError(f"{path}, line {number}: expected an object, as sgdec decode writes it.")
+        yield row

@@ -28,8 +28,8 @@ def table(cells: Sequence[Cell], metric: CorpusMetric, decoded: Sequence[float |
     notes = [
         f"+- is half the 95 % confidence interval of {metric.name} (bootstrap over sentences).",
         "at end: outputs from the last tenths of their lists. half lists: the change if lists were half as long. "
-        f"? marks cells with more than {100 * AT_END:.0f} % at the end or a change of {MOVED:g} or more: a decode may "
-        "find others.",
+        f"? marks cells with more than {100 * AT_END:.0f} % at the end or a change of {MOVED:g} or more: decodes may "
+        "differ there.",
     ]
     return TextTable(f"Re-ranked lists: {len(cells):,} settings", head, rows, notes)
 

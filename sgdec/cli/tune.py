@@ -1,0 +1,212 @@
+"""``sgdec tune``: weights for a metric on a development set."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sgdec.cli import running
+from sgdec.cli.paths import Read
+from sgdec.cli.sections import option
+from sgdec.cli.sweep import list_settings
+from sgdec.cli.tables import table
+from sgdec.collector import collector_spared
+from sgdec.errors import UsageError
+from sgdec.io.limits import real_number
+from sgdec.settings import INPUT, OUTPUT
+from sgdec.tasks.metrics import NAMES
+from sgdec.terminal import Bar
+
+if TYPE_CHECKING:
+    from sgdec.found import Found
+    from sgdec.tuning.tune import Round, Tuned
+
+TUNING = "Tuning"
+FEW = 200
+"""Development sets with fewer sentences are too small for weights that hold for other sentences."""
+SHOWN = 6
+"""Digits of weights in the config file."""
+
+
+class Bounds(click.ParamType):  # type: ignore[type-arg]  # generic in some versions of click
+    """``NAME=LOW,HIGH``; an end may be inf."""
+
+    name = "bounds"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, tuple[float, float]]:
+        name, _, ends = str(value).partition("=")
+        numbers = list(map(real_number, ends.split(",")))
+        if not name or len(numbers) != 2 or any(each is None or each != each for each in numbers):
+            raise UsageError(f"--bounds-of {value}: expected NAME=LOW,HIGH, such as wc=-2,2 or ngram=0,inf.")
+        low, high = (0.0 if each is None else each for each in numbers)
+        return name.strip(), (low, high)
+
+
+@click.command("tune", cls=running.RunCommand)
+@click.argument("input", nargs=1, type=Read())
+@running.options(
+    *running.OF_PREDICTORS,
+    running.DECODER,
+    *running.OF_SEARCH,
+    *running.OF_INPUT,
+    option(
+        "--reference", section=INPUT, cls=running.Needed, type=Read(), metavar="FILE",
+        help="One reference for each line of INPUT, the development set.",
+    ),
+    option(
+        "--held-out", section=INPUT, type=Read(), multiple=True, nargs=2, metavar="FILE FILE",
+        help="Other sentences and their references, which are scored beside the development set.",
+    ),
+    option(
+        "--metric", section=TUNING, type=click.Choice(list(NAMES)), default="bleu", show_default=True,
+        help="What is to be best.",
+    ),
+    option(
+        "--method", section=TUNING, type=click.Choice(["mert", "mira", "grid"]), default="mert", show_default=True,
+        help="Exact line searches, margins (batch MIRA), or 11 values of each weight within its bounds.",
+    ),
+    option(
+        "--rounds", section=TUNING, type=click.IntRange(min=1), default=5, show_default=True, metavar="N",
+        help="Decodes of the development set, at most.",
+    ),
+    option(
+        "--seeds", section=TUNING, type=click.IntRange(min=1), default=3, show_default=True, metavar="N",
+        help="Repetitions of each optimisation, whose spread is shown.",
+    ),
+    option("--alphas", section=TUNING, metavar="A,B,...", help="Values of the length penalty to choose from."),
+    option("--beta", section=TUNING, is_flag=True, help="Tune the decoder's coverage penalty, too."),
+    option(
+        "--bounds-of", section=TUNING, type=Bounds(), multiple=True, metavar="NAME=LOW,HIGH",
+        help="Lowest and highest weight of a predictor, or of beta; default: 0,inf. Repeatable.",
+    ),
+    option(
+        "--folder", section=OUTPUT, cls=running.Needed, type=click.Path(), metavar="DIR",
+        help="Folder for the lists of all rounds and the result; a second call with the same options goes on there.",
+    ),
+    *map(running.setting, ("nbest", "distinct_text")),
+    *running.OF_BATCHES,
+    *running.OF_REPRODUCTION,
+    running.setting("deterministic"),
+)  # fmt: skip
+@click.pass_context
+def command(ctx: click.Context, /, **given: Any) -> int:
+    """Tune the weights of predictors, and penalties, for a metric on INPUT.
+
+    \b
+    sgdec tune --predictors nmt,ngram,wc --nmt.model run/best --ngram.path lm.arpa \\
+        --ngram.weight 0.1 --wc.weight 0 --bounds-of wc=-5,5 --beam.size 20 \\
+        --reference val.de --held-out other.en other.de --folder tuned val.en
+    sgdec decode --config tuned/tuned.toml --predictors nmt,ngram,wc ... test.en
+
+    Each round decodes INPUT with the present weights, adds new hypotheses to the lists of earlier rounds, and
+    searches for the weights whose best hypotheses have the best metric. The rounds end when a decode finds nothing
+    new, or after --rounds. The result is the round that decoded best: DIR/tuned.toml, for --config.
+
+    The weight of the first predictor keeps its value; the others stay at least 0, unless --bounds-of says otherwise.
+    With a negative weight exact decoders need lower bounds of that predictor. The lists have as many hypotheses as
+    the beam, unless --nbest says otherwise, and are decoded to the end (--beam.stop full).
+    """
+    return tune(ctx, given)
+
+
+def tune(ctx: click.Context, given: dict[str, Any]) -> int:
+    """Returns the exit status."""
+    from sgdec.io.writing import write_whole
+    from sgdec.text.lines import read_lines
+    from sgdec.tuning.tune import tune as tuned
+
+    alphas = () if given["alphas"] is None else tuple(map(real_number, given["alphas"].split(",")))
+    if None in alphas:
+        raise UsageError(f"--alphas {given['alphas']}: expected numbers, such as 0,0.6,1.")
+    run = list_settings(ctx, given, coverage=given["beta"])
+    held_out = given["held_out"][0] if given["held_out"] else None
+    names = ("metric", "method", "rounds", "seeds", "beta")
+    rounds = count(1)
+    with collector_spared():
+        found = tuned(
+            run, list(read_lines(given["input"])), list(read_lines(given["reference"])),
+            held_out=((), ()) if held_out is None else tuple(list(read_lines(path)) for path in held_out),  # type: ignore[arg-type]
+            folder=given["folder"], alphas=alphas, bounds=dict(given["bounds_of"]), watch=_watched,
+            ended=lambda each: running.log.info(_line(next(rounds), each)),
+            **{name: given[name] for name in names},
+        )  # fmt: skip
+    path = os.path.join(given["folder"], "tuned.toml")
+    write_whole(path, _config(found, given, run.signature))
+    for line in _report(found, given):
+        click.echo(line)
+    for warning in _warnings(found, given):
+        running.log.warning(warning)
+    click.echo(f"best: round {found.rounds.index(found.best) + 1}, in {path}")
+    return 0
+
+
+def _watched(found: Iterator[Found], work: str) -> Iterable[Found]:
+    with Bar(work, running.log, unit="sentences") as bar:
+        for each in found:
+            bar.advance(1)
+            yield each
+
+
+def _line(number: int, each: Round) -> str:
+    spread = "" if not each.promised else f"; on the lists {min(each.promised):.2f} to {max(each.promised):.2f}"
+    held_out = "" if each.held_out is None else f", held out {each.held_out:.2f}"
+    return f"round {number}: development {each.development:.2f}{held_out}, {each.new:,} new hypotheses{spread}"
+
+
+def _report(found: Tuned, given: dict[str, Any]) -> Iterator[str]:
+    metric = NAMES[given["metric"]]
+    head = ["round", *found.best.weights, *found.best.options, f"{metric}, development", "held out", "new"]
+    rows = [
+        [
+            str(number), *(f"{value:.4g}" for value in (*each.weights.values(), *each.options.values())),
+            f"{each.development:.2f}", "" if each.held_out is None else f"{each.held_out:.2f}", f"{each.new:,}",
+        ]
+        for number, each in enumerate(found.rounds, 1)
+    ]  # fmt: skip
+    yield table(head, rows, texts=0)
+
+
+def _warnings(found: Tuned, given: dict[str, Any]) -> Iterator[str]:
+    from sgdec.tasks.metrics import corpus_scores
+    from sgdec.text.lines import read_lines
+    from sgdec.tuning.metrics import METRICS
+
+    first, best, sign = found.rounds[0], found.best, METRICS[given["metric"]].sign
+    references = list(read_lines(given["held_out"][0][1] if given["held_out"] else given["reference"]))
+    outputs = [each.held_out_outputs if given["held_out"] else each.outputs for each in (first, best)]
+    where = "held-out sentences" if given["held_out"] else "the development set, on which it was chosen"
+    score = corpus_scores(outputs, [references], keys=[given["metric"]]).systems[1][given["metric"]]
+    yield (
+        f"the result and the start differ by {score.difference:+.2f} {NAMES[given['metric']]} on {where} "
+        f"(p = {score.p_value:.3f}, approximate randomisation)"
+    )
+    if len(best.outputs) < FEW:
+        yield f"the development set has {len(best.outputs)} sentences; weights from below {FEW} are mostly chance"
+    if first.held_out is not None and best.held_out is not None:
+        gained, also = sign * (best.development - first.development), sign * (best.held_out - first.held_out)
+        if gained > 0 and also < gained / 2:
+            yield f"the development set gained {gained:.2f}, held-out ones {also:.2f}: the weights are overfitted"
+    lowered = [name for name, weight in best.weights.items() if weight < 0]
+    if lowered:
+        yield f"weights below 0 ({', '.join(lowered)}): exact decoders then need lower bounds of these predictors"
+
+
+def _config(found: Tuned, given: dict[str, Any], signature: str) -> str:
+    """A TOML file with what was tuned."""
+    lines = [f"# tuned for {NAMES[given['metric']]} by sgdec tune; the run: {signature}"]
+    for name, weight in found.best.weights.items():
+        lines += [f"[{_key(name)}]", f"weight = {weight!r}"]
+    if found.best.options:
+        lines.append(f"[{_key(given['decoder'])}]")
+        lines += [f"{name} = {value!r}" for name, value in found.best.options.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _key(name: str) -> str:
+    return name if name.replace("_", "").isalnum() and name.isascii() else f'"{name}"'
