@@ -164,7 +164,7 @@ def _decoded(
     """The rows of a decode, or those that the folder has of it."""
     if not lines:
         return []
-    if kept is not None and (rows := kept.read(number, part)) is not None:
+    if kept is not None and (rows := kept.read(number, part, len(lines))) is not None:
         return rows
     found = watch(run.decode(lines, errors="raise"), f"round {number}, {part}")
     rows = [each.to_dict(ledger=False) for each in found]
@@ -257,9 +257,15 @@ class _Folder:
             os.makedirs(path, exist_ok=True)
             write_whole(file, said)
 
-    def read(self, number: int, part: str) -> list[Row] | None:
+    def read(self, number: int, part: str, lines: int) -> list[Row] | None:
+        """The rows of a decode of this number of sentences; None if they are not there yet."""
         path = self._file(number, part)
-        return list(read_rows(path)) if os.path.exists(path) else None
+        if not os.path.exists(path):
+            return None
+        rows = list(read_rows(path))
+        if len(rows) != lines or not all(row.get("hypotheses") for row in rows):
+            raise SgdecError(f"{path}: expected {lines:,} lists, one on each line. Delete it: it is decoded again.")
+        return rows
 
     def write(self, number: int, part: str, rows: Sequence[Row]) -> None:
         write_whole(self._file(number, part), "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows))

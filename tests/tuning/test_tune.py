@@ -1,0 +1,166 @@
+"""The promise: rounds find weights that were planted, say what they found, and lose nothing when they are killed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sgdec
+from sgdec import BOS, EOS, Predictor, Scores, SgdecError, Source, UsageError
+from sgdec.library import LoadedRun
+from sgdec.protocol import Candidates
+from sgdec.tuning.tune import Round, Tuned, tune
+
+V, SENTENCES, SIZE = 8, 12, 9
+SOURCES = [[3]] * SENTENCES
+
+
+class Varied(Predictor):
+    """A bigram table that differs from sentence to sentence. Its state: sentence and last token."""
+
+    def __init__(self, seed: int) -> None:
+        self._tables = np.random.default_rng(seed).normal(size=(SENTENCES, V, V))
+        self._tables[:, :, :2] = -np.inf
+        self._tables[:, :, EOS] -= 1.0
+        self._state = 0, BOS
+
+    def initialize(self, source: Source) -> None:
+        self._state = source.id - 1, BOS
+
+    def predict_next(self, candidates: Candidates | None = None) -> Scores:
+        return Scores.dense(self._tables[self._state])
+
+    def consume(self, token: int) -> None:
+        self._state = self._state[0], token
+
+    def get_state(self) -> tuple[int, int]:
+        return self._state
+
+    def set_state(self, state: tuple[int, int]) -> None:
+        self._state = state
+
+
+def loaded(weight: float, **options: Any) -> LoadedRun:
+    predictors = {"a": Varied(1), "b": Varied(2)}
+    return sgdec.load(
+        predictors, "beam", max_length=4, beam={"size": SIZE, "stop": "full"}, nbest=SIZE, b={"weight": weight},
+        **options,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def references() -> list[str]:
+    return [" ".join(map(str, found.best.tokens)) for found in loaded(0.8).decode(SOURCES)]
+
+
+@pytest.mark.parametrize("method", ["mert", "mira", "grid"])
+def test_planted_weights_are_found(method: Any, references: list[str]) -> None:
+    seen: list[Round] = []
+    found = tune(
+        loaded(0.0), SOURCES, references, metric="chrf", method=method, bounds={"b": (0.0, 2.0)}, ended=seen.append
+    )
+    assert list(found.rounds) == seen
+    first, *_, last = found.rounds
+    assert (first.weights, first.new, last.promised) == ({"a": 1.0, "b": 0.0}, SIZE * SENTENCES, ())
+    assert first.development < 60 < 97 < found.best.development
+    assert found.best.weights["a"] == 1.0
+    assert found.best.development == max(each.development for each in found.rounds)
+    again = [" ".join(map(str, each.best.tokens)) for each in found.run.decode(SOURCES)]
+    assert again == list(found.best.outputs)
+
+
+def test_lower_is_better_for_ter(references: list[str]) -> None:
+    found = tune(loaded(0.0), SOURCES, references, metric="ter", seeds=1)
+    assert found.best.development < 5 < found.rounds[0].development
+
+
+def test_rounds_end_when_lists_have_nothing_new(references: list[str]) -> None:
+    found = tune(loaded(0.8), SOURCES, references, metric="chrf", rounds=9, seeds=1)
+    assert found.rounds[0].development == pytest.approx(100.0)
+    assert len(found.rounds) < 9
+    assert found.rounds[-1].new == 0
+
+
+def test_held_out_sentences_decide_nothing(references: list[str]) -> None:
+    plain = tune(loaded(0.0), SOURCES, references, metric="chrf", seeds=1, rounds=2)
+    told = tune(loaded(0.0), SOURCES, references, metric="chrf", held_out=(SOURCES[:3], ["9 9"] * 3), seeds=1, rounds=2)
+    assert [each.weights for each in told.rounds] == [each.weights for each in plain.rounds]
+    assert [each.held_out for each in plain.rounds] == [None] * len(plain.rounds)
+    assert all(each.held_out is not None and each.held_out < 20 for each in told.rounds)
+
+
+def test_a_killed_tuning_goes_on_where_it_was(tmp_path: Path, references: list[str]) -> None:
+    def tuned(folder: Path | None, **more: Any) -> Tuned:
+        return tune(
+            loaded(0.0), SOURCES, references, metric="chrf", held_out=(SOURCES[:3], references[:3]),
+            folder=None if folder is None else str(folder), **{"seeds": 1, "rounds": 3} | more,
+        )  # fmt: skip
+
+    def killed(found: Any, work: str) -> Any:
+        for number, each in enumerate(found):
+            if work == "round 2, development" and number == 5:
+                raise KeyboardInterrupt
+            yield each
+
+    whole, folder = tuned(None), tmp_path / "folder"
+    with pytest.raises(KeyboardInterrupt):
+        tuned(folder, watch=killed)
+    assert sorted(each.name for each in folder.iterdir()) == [
+        "round-1.development.jsonl", "round-1.held-out.jsonl", "tuning.json",
+    ]  # fmt: skip
+    decoded: list[str] = []
+    resumed = tuned(folder, watch=lambda found, work: decoded.append(work) or found)  # type: ignore[func-returns-value]
+    assert resumed.rounds == whole.rounds
+    assert decoded[0] == "round 2, development"
+    assert tuned(folder, watch=lambda found, work: pytest.fail(work)).rounds == whole.rounds
+    with pytest.raises(UsageError, match="rounds of another run, or with other settings"):
+        tuned(folder, seeds=2)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").touch()
+    with pytest.raises(UsageError, match="is not empty, and has no tuning"):
+        tuned(tmp_path / "other")
+
+
+def test_damaged_lists_of_a_folder_are_one_line(tmp_path: Path, references: list[str]) -> None:
+    tune(loaded(0.0), SOURCES, references, metric="chrf", folder=str(tmp_path / "f"), rounds=2)
+    file = tmp_path / "f" / "round-1.development.jsonl"
+    lines = file.read_text("utf-8").splitlines()
+    file.write_text("\n".join(lines[:-1]) + "\n", encoding="utf-8")
+    with pytest.raises(SgdecError, match="expected 12 lists, one on each line"):
+        tune(loaded(0.0), SOURCES, references, metric="chrf", folder=str(tmp_path / "f"), rounds=2)
+    file.write_text("\n".join([*lines[:-1], json.dumps({"id": 12})]) + "\n", encoding="utf-8")
+    with pytest.raises(SgdecError, match="expected 12 lists, one on each line"):
+        tune(loaded(0.0), SOURCES, references, metric="chrf", folder=str(tmp_path / "f"), rounds=2)
+    file.unlink()
+    again = tune(loaded(0.0), SOURCES, references, metric="chrf", folder=str(tmp_path / "f"), rounds=2)
+    assert file.read_text("utf-8").count("\n") == len(lines) and len(again.rounds) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"bounds": {"c": (0.0, 1.0)}}, "bounds of 'c', which is not tuned. Available: a, b."),
+        ({"bounds": {"b": (1.0, 0.0)}}, "bounds: expected LOW,HIGH with LOW at most HIGH."),
+        ({"beta": True}, "beta is tuned by the coverage of hypotheses: load the run with coverage=True."),
+        ({"method": "grid"}, "method grid tries 11 values of each weight, 100,000 points at most: give bounds"),
+    ],
+)
+def test_wrong_settings_are_one_line(options: dict[str, Any], message: str, references: list[str]) -> None:
+    with pytest.raises(UsageError) as raised:
+        tune(loaded(0.5), SOURCES, references, **options)
+    assert message in str(raised.value)
+
+
+def test_one_weight_alone_is_nothing_to_tune(references: list[str]) -> None:
+    run = sgdec.load({"a": Varied(1)}, "beam", max_length=4, nbest=2)
+    with pytest.raises(UsageError, match="there is nothing to tune"):
+        tune(run, SOURCES, references)
+
+
+def test_each_source_has_a_reference(references: list[str]) -> None:
+    with pytest.raises(SgdecError, match="12 sources and 11 references: expected one for each"):
+        tune(loaded(0.0), SOURCES, references[1:])
