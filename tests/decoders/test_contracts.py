@@ -336,6 +336,12 @@ class TestStochasticWithCodes(SearchContract):
 
 
 @pytest.mark.slow
+class TestMcmc(SearchContract):
+    plugin = "mcmc"
+    options: ClassVar[dict[str, Any]] = {"steps": 9, "walks": 2, "burn_in": 1}
+
+
+@pytest.mark.slow
 class TestDiverse(SearchContract):
     plugin = "diverse"
 

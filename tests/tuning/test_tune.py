@@ -87,7 +87,8 @@ def test_rounds_end_when_lists_have_nothing_new(references: list[str]) -> None:
 
 def test_held_out_sentences_decide_nothing(references: list[str]) -> None:
     plain = tune(loaded(0.0), SOURCES, references, metric="chrf", seeds=1, rounds=2)
-    told = tune(loaded(0.0), SOURCES, references, metric="chrf", held_out=(SOURCES[:3], ["9 9"] * 3), seeds=1, rounds=2)
+    others = SOURCES[:3], ["9 9"] * 3
+    told = tune(loaded(0.0), SOURCES, references, metric="chrf", held_out=others, seeds=1, rounds=2)
     assert [each.weights for each in told.rounds] == [each.weights for each in plain.rounds]
     assert [each.held_out for each in plain.rounds] == [None] * len(plain.rounds)
     assert all(each.held_out is not None and each.held_out < 20 for each in told.rounds)
