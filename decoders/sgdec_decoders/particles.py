@@ -64,7 +64,6 @@ import sgdec
 from sgdec import Decoder, Distribution, Node, Result, SearchSpace, UsageError
 from sgdec.arrays import FORBIDDEN, Floats, Ints
 from sgdec.chain import UNCHAINED, Chain
-from sgdec.suggest import suggest
 from sgdec_decoders._beams import drop
 
 Scheme: TypeAlias = Literal["multinomial", "stratified", "systematic"]
@@ -191,8 +190,8 @@ def consulted(space: SearchSpace, option: str, name: str) -> int:
     if name in known:
         return names.index(name)
     what = f"predictor {name!r} has no weight" if name in names else f"there is no predictor {name!r} in this run"
-    also = "Others: none, bound." if option == "twist" else ""
-    raise UsageError(f"particles: {option}: {what}. {suggest(name, known)} {also}".rstrip())
+    others = ["none", "bound"] if option == "twist" else []
+    raise UsageError(f"particles: {option}: {what}; expected one of {', '.join([*others, *known])}.")
 
 
 def drawn(log_probs: Floats, uniform: float) -> int:

@@ -482,11 +482,10 @@ def test_names_are_those_of_predictors_with_a_weight() -> None:
     here = opened(unasked)
     assert consulted(here, "propose", "model") == 0
     cases = {
-        ("propose", "modle"): "particles: propose: there is no predictor 'modle' in this run. Did you mean 'model'? "
-        "Available: model.",
-        ("propose", "other"): "particles: propose: predictor 'other' has no weight. Available: model.",
-        ("twist", "bond"): "particles: twist: there is no predictor 'bond' in this run. Available: model. "
-        "Others: none, bound.",
+        ("propose", "lm"): "particles: propose: there is no predictor 'lm' in this run; expected one of model.",
+        ("propose", "other"): "particles: propose: predictor 'other' has no weight; expected one of model.",
+        ("twist", "bounds"): "particles: twist: there is no predictor 'bounds' in this run; expected one of none, "
+        "bound, model.",
     }
     for (option, name), message in cases.items():
         value = (name,) if option == "propose" else name
