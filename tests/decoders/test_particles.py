@@ -138,7 +138,7 @@ def test_a_cut_leaves_unbiased_estimates_of_what_it_covers() -> None:
     """Of two hypotheses that a greedy proposal can reach."""
     result = run(DENSE, chain=Chain.parse("top_k=1"), particles=3)
     (found,) = result.hypotheses
-    assert (found.count, found.log_weight) == (3, pytest.approx(found.score))
+    assert found.count == 3 and found.log_weight == pytest.approx(found.score)
     assert math.exp(found.log_weight or 0.0) < sum(target(DENSE).values())
 
 
@@ -407,7 +407,7 @@ def test_weights_far_from_one_are_kept_in_the_log_domain() -> None:
 
 
 def test_the_list_has_the_best_totals() -> None:
-    flat = {"particles": 50, "threshold": 0.0, "chain": Chain.parse("temperature=4")}
+    flat: dict[str, Any] = {"particles": 50, "threshold": 0.0, "chain": Chain.parse("temperature=4")}
     whole = run(DENSE, 4, **flat)
     assert len(whole.hypotheses) > 5
     assert run(DENSE, 4, nbest=3, **flat).hypotheses == whole.hypotheses[:3]
@@ -488,7 +488,7 @@ def test_names_are_those_of_predictors_with_a_weight() -> None:
         "bound, model.",
     }
     for (option, name), message in cases.items():
-        value = (name,) if option == "propose" else name
+        value: Any = (name,) if option == "propose" else name
         with pytest.raises(UsageError) as raised:
             ParticlesDecoder(**{option: value}).decode(here)
         assert str(raised.value) == message
