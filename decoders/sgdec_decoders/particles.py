@@ -24,8 +24,9 @@ target as it is. With ``twist bound`` ln psi is the upper bound on the score tha
 a predictor it is the sum of the predictor's unweighted scores of the prefix. Such a predictor can have weight 0.
 
 ``resampling`` is one of the schemes that Douc et al. 2005, "Comparison of Resampling Schemes for Particle Filtering",
-compare. All copy a particle equally often on average; ``systematic`` and ``stratified`` add less noise than
-``multinomial``. With ``threshold 0`` nothing is drawn again (importance sampling), with 1 whenever weights differ.
+compare. All copy a particle equally often on average; ``stratified`` never adds more noise than ``multinomial``, and
+``systematic`` usually adds less. With ``threshold 0`` nothing is drawn again (importance sampling), with 1 whenever
+weights differ.
 
 Guarantee: over all hypotheses y that are drawn, sum exp(`log_weight`) is an unbiased estimate of Z, and
 sum exp(`log_weight`) f(y) one of the sum of exp(s(y)) f(y) over all hypotheses, for every f. Their ratio is a
@@ -34,7 +35,7 @@ this holds for the others. A particle in a dead end has weight 0. No proof is cl
 
 The list has the ``--nbest`` hypotheses with the highest totals, each once, with the number of its particles
 (`count`) and the logarithm of the sum of their weights (`log_weight`); `Result.drawn` is the number of all particles.
-Estimates need all hypotheses: ask for ``--nbest`` of at least ``particles``.
+Estimates need all hypotheses: ask for ``--nbest`` of at least ``particles``, and not for distinct texts.
 
 The tokens of a particle depend only on the seed, the sentence, its number and the weights of the others, not on
 batches. Without resampling, with all predictors proposing, the particles are the draws of `sample`.
