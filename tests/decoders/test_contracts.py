@@ -342,6 +342,18 @@ class TestMcmc(SearchContract):
 
 
 @pytest.mark.slow
+class TestParticles(SearchContract):
+    plugin = "particles"
+    options: ClassVar[dict[str, Any]] = {"particles": 5}
+
+
+@pytest.mark.slow
+class TestParticlesWithBounds(SearchContract):
+    plugin = "particles"
+    options: ClassVar[dict[str, Any]] = {"particles": 9, "twist": "bound", "threshold": 1.0}
+
+
+@pytest.mark.slow
 class TestDiverse(SearchContract):
     plugin = "diverse"
 

@@ -41,6 +41,8 @@ DECODERS: list[tuple[str, dict[str, Any]]] = [
     ("restarting", {"max_expansions": 9}),
     ("sample", {"samples": 3}),
     ("stochastic", {"samples": 3}),
+    ("particles", {"particles": 3, "threshold": 1.0}),
+    ("mcmc", {"steps": 4, "walks": 2, "burn_in": 1}),
     ("diverse", {"size": 4}),
 ]
 PAIRS = pytest.mark.parametrize(

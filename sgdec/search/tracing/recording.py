@@ -218,8 +218,10 @@ class Recorder:
     def finish(self, outcome: Outcome, text_of: TextOf | None = None) -> SentenceTrace:
         """The trace of a search that has ended. ``text_of``: the texts of its list are distinct."""
         result, hypotheses = outcome.result, []
+        received = {node.tokens[:-1]: parent.number for parent, node, _ in self._ended}  # under whatever weights
         for found in result.hypotheses:
-            number = self._numbers.get((found.tokens, tuple(found.weights[-1]))) if found.weights else None
+            prefix = found.tokens, found.weights[-1] if found.weights else ()
+            number = self._numbers.get(prefix, received.get(found.tokens)) if found.weights else None
             if number is not None:
                 self._expanded[number].fates[EOS] = Fate.LISTED
             hypotheses.append(Ended(found.tokens, found.score, found.rank_score, number, found.text))
