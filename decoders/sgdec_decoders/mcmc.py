@@ -100,6 +100,8 @@ class McmcDecoder(Decoder):
         walks = begun(space, self.walks, self.chain)
         counts: Counter[tuple[int, ...]] = Counter()
         visited: dict[tuple[int, ...], Path] = {}
+        left = {path.end: "burn-in" for path in walks.values()}
+        """What became of finished nodes, unless a walk was there when steps counted."""
         for step in range(1, self.burn_in + self.steps + 1):
             chances = {walk: space.generator(-(number(walk, step)) - 1, 0).random(2) for walk in walks}
             kept = {walk: path.before(int(chances[walk][0] * path.tokens)) for walk, path in walks.items()}
@@ -110,10 +112,14 @@ class McmcDecoder(Decoder):
                 if proposal is not None:
                     fate = "accepted" if accepted else "rejected"
                     space.noted(proposal.end, f"walk {walk + 1}, step {step}: {fate}")
+                    left[proposal.end] = "burn-in" if accepted else "rejected"
                     walks[walk] = proposal if accepted else path
                 if step > self.burn_in:
                     counts[walks[walk].end.tokens] += 1
                     visited.setdefault(walks[walk].end.tokens, walks[walk])
+        for node, fate in left.items():
+            if node.tokens not in visited:
+                space.dropped(node, fate)
         space.stopped("finished")
         return Result(
             [

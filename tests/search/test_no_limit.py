@@ -42,7 +42,8 @@ OPTIONS = {"beam": ["--beam.stop", "proven"], "syncbeam": ["--syncbeam.symbol", 
 PROVING = ["astar", "beam", "bucket", "dfs", "lendfs", "restarting"]
 """Those that go on until nothing open can be better."""
 OTHERS = [
-    "bestfirst", "diverse", "greedy", "mbr", "mcmc", "particles", "sample", "sepbeam", "stochastic", "syncbeam", "vanilla"
+    "bestfirst", "diverse", "greedy", "mbr", "mcmc", "particles", "sample", "sepbeam", "stochastic", "syncbeam",
+    "vanilla",
 ]  # fmt: skip
 Answer: TypeAlias = tuple[int, str, str]
 """Exit status, standard output, standard error."""
