@@ -26,7 +26,6 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sgdec.context import Vocabularies
 from sgdec.decoder import Decoder
 from sgdec.errors import UsageError
 from sgdec.library import LoadedRun, parts_of, prepare
@@ -92,6 +91,7 @@ def custom_generate(
     predictors: str | Mapping[str, Any] = "hf",
     *,
     nbest: int | None = None,
+    tokenizer: Any = None,
     plugin_file: Sequence[str | Path] | str | Path = (),
     **options: Any,
 ) -> InsideGenerate:
@@ -100,9 +100,10 @@ def custom_generate(
         model.generate(**inputs, max_new_tokens=40, custom_generate=sgdec.custom_generate("dfs"))
 
     ``predictors``: those of `sgdec.load`; ``hf`` is the model of the call. ``nbest``: the number of rows for each
-    prompt; None = ``num_return_sequences``. ``options``: the settings of `sgdec.load`, and the options of each part
-    by its name, ``dfs={"max_expansions": 1000}``. ``generate()`` has the length limit. Unless they are given,
-    ``device`` is that of the model, and ``max_source_length`` 0.
+    prompt; None = ``num_return_sequences``. ``tokenizer``: the model's, an object of `transformers` or a folder, for
+    parts that need text, and for data whose tokens have the numbers of `sgdec.load`. ``options``: the settings of
+    `sgdec.load`, and the options of each part by its name, ``dfs={"max_expansions": 1000}``. ``generate()`` has the
+    length limit. Unless they are given, ``device`` is that of the model, and ``max_source_length`` 0.
 
     ``generate()`` returns token ids ``[prompts * nbest, width]``, the best hypothesis of each prompt first. With
     ``return_dict_in_generate`` it returns them as ``sequences``, and the scores that sort lists, natural logs for
@@ -112,7 +113,7 @@ def custom_generate(
     Raises UsageError for an unknown setting. ``generate()`` then raises UsageError for what the search cannot follow
     and for calls that `sgdec.load` would refuse, and SgdecError for a prompt without any hypothesis.
     """
-    return InsideGenerate(decoder, predictors, nbest, plugin_file, options)
+    return InsideGenerate(decoder, predictors, nbest, tokenizer, plugin_file, options)
 
 
 class InsideGenerate:
@@ -124,6 +125,7 @@ class InsideGenerate:
         decoder: str | type[Decoder] | Decoder,
         predictors: str | Mapping[str, Any],
         nbest: int | None,
+        tokenizer: Any,
         plugin_file: Sequence[str | Path] | str | Path,
         options: Mapping[str, Any],
     ) -> None:
@@ -131,6 +133,7 @@ class InsideGenerate:
             if name in options:
                 raise UsageError(f"sgdec.custom_generate has no {name}: give max_new_tokens to generate().")
         self._decoder, self._predictors, self._nbest = decoder, predictors, nbest
+        self._tokenizer = tokenizer
         self._files = [plugin_file] if isinstance(plugin_file, (str, Path)) else plugin_file
         given = {name: options[name] for name in options if name in Settings.__dataclass_fields__}
         self._device = given.get("device")
@@ -158,14 +161,17 @@ class InsideGenerate:
         ``input_ids``: ``[prompts * n, width]``, what precedes the new tokens, each row n times. ``inputs_tensor``:
         ``[prompts, S]``, what the prompts are. ``inputs``: all that the model would be given besides.
         """
+        from sgdec.text.model_folder import read_tokenizer
         from sgdec.text.roles import roles_of
 
+        if isinstance(self._tokenizer, (str, Path)):
+            self._tokenizer = read_tokenizer(self._tokenizer)
         _refuse_settings(model, generation_config)
         _refuse_rules(logits_processor, stopping_criteria, generation_config, model.config.is_encoder_decoder)
         _refuse_inputs(inputs)
         if model.training:
             raise UsageError("the model is in training mode, so its scores are random: call model.eval().")
-        roles = roles_of(model.config, generation_config)
+        roles = roles_of(model.config, generation_config, self._tokenizer)
         step = len(input_ids) // len(inputs_tensor)
         begun = input_ids[::step]
         if roles.seq2seq and begun.tolist() != [[roles.decoder_start]] * len(begun):
@@ -184,7 +190,7 @@ class InsideGenerate:
         values = {name: repr(value) for name, value in _public(config).items() if name not in lengths}
         key = (id(model), model.device, model.dtype, settings, shortest, values)
         if self._kept is None or self._kept[0] != key:
-            host = _HostOfModel(self._files, model, config, roles)
+            host = _HostOfModel(self._files, model, config, roles, self._tokenizer)
             rules = _as_predictors(config, roles, shortest)
             plugins = {name: plugin for name, (plugin, _) in rules.items()}
             parts = {**self._parts, **{name: options for name, (_, options) in rules.items()}}
@@ -216,9 +222,11 @@ class InsideGenerate:
 class _HostOfModel(Host):
     """The plugins of a run, in which ``hf`` is the model of a call."""
 
-    def __init__(self, files: Sequence[str | Path], model: Any, config: Any, roles: Roles) -> None:
+    def __init__(
+        self, files: Sequence[str | Path], model: Any, config: Any, roles: Roles, tokenizer: Any
+    ) -> None:
         super().__init__(files)
-        self._model = super().load("predictor", "hf@sgdec").holding(model, config)
+        self._model = super().load("predictor", "hf@sgdec").holding(model, config, tokenizer)
         if _asked(config, "repetition_penalty"):
             self._model = self._penalised(self._model, config.repetition_penalty, roles)
 
@@ -237,7 +245,7 @@ class _HostOfModel(Host):
         def begin(self: Any, **options: Any) -> None:
             wrapper.__init__(self, plugin(**options), penalty, **seen)
 
-        own = {"__init__": begin, "read_vocabularies": classmethod(lambda _, **__: Vocabularies())}
+        own = {"__init__": begin, "read_vocabularies": classmethod(lambda _, **__: plugin.read_vocabularies())}
         return type("Penalised", (wrapper,), own)
 
 

@@ -23,8 +23,9 @@ from sgdec_predictors.hf import HfPredictor
 import sgdec
 from sgdec import SgdecError, UsageError
 from sgdec.found import Found
+from tests.helpers import pretrained_tokenizers
 from tests.helpers.loaded_once import load_pretrained_once, probe_models_once
-from tests.helpers.pretrained import V, tiny_model
+from tests.helpers.pretrained import V, tiny_model, write_model
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.slow
@@ -165,9 +166,10 @@ CALLS: list[dict[str, Any]] = [
 def test_what_a_call_asks_for_is_followed(family: str, call: Mapping[str, Any]) -> None:
     _, model = written(family)
     end = call.get("eos_token_id", model.generation_config.eos_token_id)
-    begun = {model.generation_config.decoder_start_token_id, FORCED.get(family)} - {None, end}
-    words = [*call.get("bad_words_ids", ()), *([id] for id in begun)]  # what begins an output is not in it again
-    call = {**call, "forced_eos_token_id": end, "bad_words_ids": words or None}
+    call = {**call, "forced_eos_token_id": end}
+    if "no_repeat_ngram_size" in call:  # its n-grams begin with these ids in generate()
+        begun = {model.generation_config.decoder_start_token_id, FORCED.get(family)} - {None, end}
+        call["bad_words_ids"] = [[id] for id in begun] or None
     if family == "bart" and "no_repeat_ngram_size" in call:
         pytest.skip("the start token is </s>, which generate() then forbids")
     search = beam(model)
@@ -306,6 +308,37 @@ def test_lower_precision_is_that_of_the_model() -> None:
     expected = HfPredictor.of(model)
     assert expected._prefixes.module.dtype == torch.bfloat16
     assert found.sequences_scores.dtype == torch.float32 and found.sequences_scores.isfinite().all()
+
+
+@pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
+@pytest.mark.parametrize("family", ["marian", "llama"])
+def test_with_a_tokenizer_there_is_text_and_tokens_have_the_numbers_of_a_run(family: str, tmp_path: Path) -> None:
+    pretrained_tokenizers.FAMILIES[family](tmp_path)
+    model = write_model(tmp_path)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path, padding_side="left")
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+    lines = ["the cat sat on the mat", "a dog ran"]
+    read = tokenizer(lines, return_tensors="pt", padding=True)
+    read = {name: read[name] for name in ("input_ids", "attention_mask")}
+    mbr: dict[str, Any] = {"mbr": {"candidates": "sample:samples=8"}, "norepeat": {"order": 1}, "nbest": 2}
+    run = sgdec.load("hf,norepeat", "mbr", hf={"model": str(tmp_path)}, max_length=8, **mbr)
+    expected = [[(h.tokens, h.text, h.rank_score) for h in found.hypotheses] for found in run.decode(lines)]
+    outputs = []
+    for given in (tokenizer, tmp_path, str(tmp_path)):
+        search = sgdec.custom_generate("mbr", "hf,norepeat", tokenizer=given, **mbr)
+        for call in ({}, {"repetition_penalty": 1 + 1e-12}):  # inside a wrapper too
+            outputs.append(model.generate(**read, max_new_tokens=9, custom_generate=search, **call))
+            for found, each in zip(search.found, expected, strict=True):
+                assert [(h.tokens, h.text) for h in found.hypotheses] == [(tokens, text) for tokens, text, _ in each]
+                assert [h.rank_score for h in found.hypotheses] == pytest.approx([score for *_, score in each])
+    assert all(torch.equal(each, outputs[0]) for each in outputs)
+    begin = 1 if model.config.is_encoder_decoder else read["input_ids"].shape[1]
+    ids = outputs[0][:, begin:]
+    texts = tokenizer.batch_decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    assert texts == [text for each in expected for _, text, _ in each]
+    without = sgdec.custom_generate("mbr", **{name: mbr[name] for name in ("mbr", "nbest")})
+    model.generate(**read, max_new_tokens=9, custom_generate=without)
+    assert {h.text for found in without.found for h in found.hypotheses} == {None}
 
 
 @pytest.mark.gpu

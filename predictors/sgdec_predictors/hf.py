@@ -160,15 +160,21 @@ class HfPredictor(BatchPredictor):
         return found
 
     @classmethod
-    def holding(cls, module: Any, settings: Any) -> Any:
+    def holding(cls, module: Any, settings: Any, tokenizer: Any = None) -> Any:
         """The class of predictors of one model, which is loaded already and in evaluation mode: as a plugin it has no
         options that find a model.
 
-        ``settings``: the ``GenerationConfig`` to follow. Sources are what the model reads. The constructor raises
-        SgdecError for a model that `probe` refuses, and for settings without an end.
+        ``settings``: the ``GenerationConfig`` to follow. ``tokenizer``: an object of `transformers`; None = there are
+        no vocabularies. Sources are what the model reads. Raises SgdecError as `roles_of`; the constructor raises it
+        for a model that `probe` refuses.
         """
-        from sgdec.vocabularies import roles_of
+        from sgdec.vocabularies import PretrainedVocabulary, roles_of
         from sgdec_predictors.pretrained.prompts import Reader
+
+        roles, vocabularies = roles_of(module.config, settings, tokenizer), Vocabularies()
+        if tokenizer is not None:
+            sides = (PretrainedVocabulary(tokenizer, roles, side) for side in ("source", "target"))
+            vocabularies = Vocabularies(*sides)
 
         class Holding(HfPredictor):
             """`HfPredictor` with a loaded model."""
@@ -176,12 +182,12 @@ class HfPredictor(BatchPredictor):
             def __init__(
                 self, ends: Ends = "best", attention: int | None = None, context: Context | None = None
             ) -> None:
-                roles, context = roles_of(module.config, settings), context or Context()
-                self._begin_with(module, settings, roles, Vocabularies(), Reader(), context, ends, attention)
+                context = context or Context()
+                self._begin_with(module, settings, roles, vocabularies, Reader(), context, ends, attention)
 
             @classmethod
             def read_vocabularies(cls, *_: Any, **__: Any) -> Vocabularies:
-                return Vocabularies()
+                return vocabularies
 
         return Holding
 
