@@ -13,8 +13,9 @@ Whatever ``generate()`` was asked for is followed, or refused with a line that s
 - an input of the model is one of `INPUTS`.
 
 Settings that the model itself has for a search, such as the ``num_beams`` of its ``generation_config.json``, have no
-effect, because the search is another one. ``generate()`` does not tell a callable of its arguments ``streamer``,
-``assistant_model`` and ``synced_gpus``: they have no effect either.
+effect, because the search is another one. `transformers` 5.23 does not tell a callable of the arguments ``streamer``,
+``assistant_model`` and ``synced_gpus``: they have no effect either. A version that passes them on would find them
+refused.
 """
 
 from __future__ import annotations
@@ -302,10 +303,10 @@ def _asked(config: Any, setting: str) -> bool:
 
 
 def _refuse_inputs(inputs: Mapping[str, Any]) -> None:
-    """Raise UsageError if ``generate()`` would give the model more than token ids."""
+    """Raise UsageError if ``generate()`` was given more for the model than token ids."""
     for name, value in inputs.items():
-        if name not in INPUTS and value is not None:
-            raise UsageError(f"generate() would give the model {name}; sgdec gives it token ids alone. Leave it out.")
+        if name not in INPUTS and value is not None and value is not False:
+            raise UsageError(f"{name} has no effect on a search of sgdec, where a model reads ids. Leave it out.")
     for name in ("past_key_values", "cache_params"):
         if getattr(inputs.get(name), "_is_user_defined", False):  # generate() marks what it did not make itself
             raise UsageError(f"sgdec remembers by itself what a model has read. Leave out {name}.")

@@ -34,7 +34,7 @@ PROMPTS = [[4, 5, 6, 7], [8, 5]]
 NEW = 6
 PAD = V - 4
 """Which no prompt has."""
-FORCED = {"bart": 6}
+FORCED = {"bart": 4}
 """The first token of each output."""
 HF_BEAM = {"size": 4, "stop": "hf-false", "alpha": 0.6, "normalize": "length"}
 SEARCHES: dict[str, tuple[int, dict[str, Any]]] = {
@@ -380,7 +380,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"position_ids": torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]])}, "prompt 2: sgdec counts positions from 0."),
     ({"attention_mask": torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])}, "prompt 2: the attention_mask has padding not"),
     ({"attention_mask": torch.tensor([[1, 0, 1, 1], [1, 1, 1, 1]])}, "prompt 1: the attention_mask has padding not"),
-    ({"token_type_ids": torch.zeros(2, 4, dtype=torch.long)}, "generate() would give the model token_type_ids"),
+    ({"token_type_ids": torch.zeros(2, 4, dtype=torch.long)}, "token_type_ids has no effect on a"),
     ({"past_key_values": transformers.DynamicCache()}, "sgdec remembers by itself what a model has read. Leave"),
     ({"input_ids": torch.tensor([[4, V]])}, f"sgdec reads token ids, here 0 to {V - 1}: give generate() these"),
 ]
@@ -395,6 +395,20 @@ def test_what_is_not_followed_is_refused(call: dict[str, Any], message: str) -> 
     with pytest.raises(UsageError) as error:
         model.generate(**options, custom_generate=sgdec.custom_generate("greedy"))
     assert str(error.value).startswith(message) and "\n" not in str(error.value)
+
+
+def test_arguments_that_generate_may_pass_on_one_day_are_refused_if_they_are_given() -> None:
+    _, model = written("gpt2")
+    search = sgdec.custom_generate("greedy")
+    passed: dict[str, Any] = {"synced_gpus": False, "streamer": None}
+
+    def later(model: Any, input_ids: Any, *, inputs_tensor: Any, **given: Any) -> Any:
+        return search(model, input_ids, inputs_tensor=inputs_tensor, **given, **passed)
+
+    assert torch.equal(generated(model, later).sequences, generated(model, search).sequences)
+    passed["streamer"] = object()
+    with pytest.raises(UsageError, match=r"^streamer has no effect on a search of sgdec, .* Leave it out\.$"):
+        generated(model, later)
 
 
 def test_rules_given_as_objects_are_refused_unless_a_setting_asks_for_them() -> None:
