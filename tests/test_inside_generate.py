@@ -40,7 +40,7 @@ HF_BEAM = {"size": 4, "stop": "hf-false", "alpha": 0.6, "normalize": "length"}
 SEARCHES: dict[str, tuple[int, dict[str, Any]]] = {
     "beam": (3, {"beam": {"size": 5}}),
     "dfs": (2, {"predictors": "hf,minlength", "minlength": {"tokens": 2}, "dfs": {"max_expansions": 40}}),
-    "astar": (2, {"predictors": {"other": "minlength", "hf": "hf"}, "other": {"tokens": 1}, "hf": {"weight": 0.5}}),
+    "astar": (1, {"predictors": {"other": "minlength", "hf": "hf"}, "other": {"tokens": 1}, "hf": {"weight": 0.5}}),
     "sample": (4, {"sample": {"samples": 4, "temperature": 0.7}, "seed": 3}),
     "diverse": (4, {"diverse": {"size": 4, "groups": 2}}),
     "mbr": (2, {"mbr": {"candidates": "sample:samples=16", "utility": "exact"}, "seed": 5}),
@@ -248,7 +248,8 @@ def test_num_return_sequences_is_nbest() -> None:
     rows = generated(model, sgdec.custom_generate("beam", beam={"size": 5}), num_return_sequences=3)
     listed = generated(model, sgdec.custom_generate("beam", beam={"size": 5}, nbest=3))
     both = generated(model, sgdec.custom_generate("beam", beam={"size": 5}, nbest=3), num_return_sequences=3)
-    assert len(rows.sequences) == 3 * len(PROMPTS)
+    begun = batch(model)["input_ids"].repeat_interleave(3, dim=0)
+    assert torch.equal(rows.sequences[:, : begun.shape[1]], begun)
     assert rows.sequences.tolist() == listed.sequences.tolist() == both.sequences.tolist()
     with pytest.raises(UsageError, match=r"^num_return_sequences=3, but sgdec.custom_generate has nbest=2\.$"):
         generated(model, sgdec.custom_generate("beam", nbest=2), num_return_sequences=3)
@@ -294,6 +295,11 @@ def test_predictors_are_loaded_once_for_calls_with_one_model_and_its_settings() 
     assert second is not first and not set(banned[:, 4:].flatten().tolist()) & {7, 13}
     generated(model, search, max_new_tokens=NEW + 1)
     assert run().settings.max_length == NEW
+    no_new: dict[str, Any] = {"max_new_tokens": None}
+    for total, least in ((9, 0), (9, 7), (8, 7)):
+        generated(model, search, **no_new, max_length=total, min_length=least)
+        assert run().settings.max_length == total - 4 - 1
+        assert run().parts.constellation.names == (("hf", "min_new_tokens") if least else ("hf",))
     for other in (tiny_model("gpt2"), model):
         other.generation_config.pad_token_id = PAD
         generated(other, search)
@@ -494,6 +500,7 @@ def test_wrong_parts_are_refused_when_the_run_is_made() -> None:
         (sgdec.custom_generate("dsf"), "dfs"),
         (sgdec.custom_generate("dfs", hf={"model": "folder"}), r"^no option --hf\.model"),
         (sgdec.custom_generate("dfs", beam={"size": 3}), "decoder"),
+        (sgdec.custom_generate("dfs", device="gpu"), "^--device gpu"),
     ):
         with pytest.raises(UsageError, match=message):
             generated(model, search)
