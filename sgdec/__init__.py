@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from sgdec.context import BOS, EOS, UNK, Context, Vocabulary
     from sgdec.decoder import BatchDecoder, Decoder
     from sgdec.errors import SgdecError, UsageError
+    from sgdec.inside_generate import custom_generate
     from sgdec.io.lattice import read_lattice
     from sgdec.library import load, load_utility
     from sgdec.lifting import lift
@@ -57,6 +58,7 @@ __all__ = [
     "UtilitySpec",
     "Vocabulary",
     "__version__",
+    "custom_generate",
     "hookimpl",
     "lift",
     "load",
@@ -78,6 +80,7 @@ _HOMES = {
     "sgdec.search.node": ("Node",),
     "sgdec.search.sampling": ("Distribution",),
     "sgdec.search.space": ("SearchSpace",),
+    "sgdec.inside_generate": ("custom_generate",),
     "sgdec.library": ("load", "load_utility"),
     "sgdec.io.lattice": ("read_lattice",),
     "sgdec.text.vocabulary": ("load_vocabulary",),

@@ -88,15 +88,19 @@ def load(
     Raises UsageError for calls that the command line would refuse, SgdecError for a broken plugin or file.
     """
     given = {name: value for name, value in locals().items() if name in Settings.__dataclass_fields__}
-    for name, options in parts.items():
+    files = [plugin_file] if isinstance(plugin_file, (str, Path)) else plugin_file
+    return prepare(predictors, decoder, parts_of(parts), Settings.of(given), Host(files))
+
+
+def parts_of(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The options of each part, as `prepare` takes them. Raises UsageError if one has another form than a mapping."""
+    for name, options in given.items():
         if not isinstance(options, Mapping):
             known = [*Settings.__dataclass_fields__, "plugin_file"]
             raise UsageError(
                 f"no setting {name!r}. {suggest(name, known)} Options of a part are a mapping: beam={{'size': 5}}."
             )
-    files = [plugin_file] if isinstance(plugin_file, (str, Path)) else plugin_file
-    options = {name: {key: plain(value) for key, value in own.items()} for name, own in parts.items()}
-    return prepare(predictors, decoder, options, Settings.of(given), Host(files))
+    return {name: {key: plain(value) for key, value in own.items()} for name, own in given.items()}
 
 
 def load_utility(

@@ -128,7 +128,8 @@ class HfPredictor(BatchPredictor):
         reader = Reader(prompt, chat, vocabulary, source=source)
         module = load_module(folder, context, attention=attention is not None)
         with reading(folder, "the settings of the model cannot be used"):
-            self._begin_with(module, roles, vocabularies, reader, context, ends, attention)
+            settings = module.generation_config
+            self._begin_with(module, settings, roles, vocabularies, reader, context, ends, attention)
 
     @classmethod
     def read_vocabularies(
@@ -153,20 +154,47 @@ class HfPredictor(BatchPredictor):
 
         Raises UsageError for an object that is not a language model, SgdecError for one that `probe` refuses.
         """
-        from sgdec.vocabularies import roles_of
-        from sgdec_predictors.pretrained.prompts import Reader
-
         if getattr(module, "generation_config", None) is None:
             raise UsageError(f"HfPredictor.of takes a model that can generate, not a {type(module).__name__}.")
-
-        found = cls.__new__(cls)
-        roles = roles_of(module.config, module.generation_config)
-        found._begin_with(module.eval(), roles, Vocabularies(), Reader(), context or Context(), ends, attention)
+        found: HfPredictor = cls.holding(module.eval(), module.generation_config)(ends, attention, context)
         return found
+
+    @classmethod
+    def holding(cls, module: Any, settings: Any, tokenizer: Any = None) -> Any:
+        """The class of predictors of one model, which is loaded already and in evaluation mode: as a plugin it has no
+        options that find a model.
+
+        ``settings``: the ``GenerationConfig`` to follow. ``tokenizer``: an object of `transformers`; None = there are
+        no vocabularies. Sources are what the model reads. Raises SgdecError as `roles_of`; the constructor raises it
+        for a model that `probe` refuses.
+        """
+        from sgdec.vocabularies import PretrainedVocabulary, roles_of
+        from sgdec_predictors.pretrained.prompts import Reader
+
+        roles, vocabularies = roles_of(module.config, settings, tokenizer), Vocabularies()
+        if tokenizer is not None:
+            sides = (PretrainedVocabulary(tokenizer, roles, side) for side in ("source", "target"))
+            vocabularies = Vocabularies(*sides)
+
+        class Holding(HfPredictor):
+            """`HfPredictor` with a loaded model."""
+
+            def __init__(
+                self, ends: Ends = "best", attention: int | None = None, context: Context | None = None
+            ) -> None:
+                context = context or Context()
+                self._begin_with(module, settings, roles, vocabularies, Reader(), context, ends, attention)
+
+            @classmethod
+            def read_vocabularies(cls, *_: Any, **__: Any) -> Vocabularies:
+                return vocabularies
+
+        return Holding
 
     def _begin_with(
         self,
         module: Any,
+        settings: Any,
         roles: Roles,
         vocabularies: Vocabularies,
         reader: Any,
@@ -184,7 +212,7 @@ class HfPredictor(BatchPredictor):
         self.vocabularies = vocabularies
         self._roles, self._reader, self._ends = roles, reader, ends
         self._run_source = context.vocabularies.source
-        self._settings = module.generation_config
+        self._settings = settings
         self._rules = Rules.of(self._settings, roles)
         self._positions = _positions(module.config.get_text_config(decoder=True), "decoder")
         self._readable = self._positions
