@@ -44,7 +44,7 @@ class Estimates:
         self.matrix = np.zeros((candidates, 0))
         """Their utilities for the references so far. ``[c, t]``"""
         self.expected = np.zeros(candidates)
-        """Of all candidates, when they were last compared."""
+        """The estimates of all candidates, when they were last compared."""
         self.comparisons = np.zeros(candidates, np.int64)
         """In how many comparisons each has been."""
 
@@ -63,7 +63,7 @@ class Estimates:
         return self.unused > 0 and (len(self.left) > 1 or not self.used)
 
     def compare(self, more: int) -> None:
-        """Estimate the expected utilities of the candidates that are left, with so many references more."""
+        """Estimate the expected utilities of the candidates that are left, with this number of references more."""
         new = self._references[self.used : self.used + more]
         self.matrix = np.hstack([self.matrix, self._utilities(self.left, new)])
         self.expected[self.left] = (self.matrix * self.shares()).sum(axis=1)
@@ -77,7 +77,7 @@ class Estimates:
         return np.asarray(shares / shares.sum())
 
     def keep(self, kept: Flags | Ints) -> None:
-        """Go on with these of the candidates that are left."""
+        """Drop all candidates but these of those that are left."""
         self.left, self.matrix = self.left[kept], self.matrix[kept]
 
     def ranking(self) -> Ints:

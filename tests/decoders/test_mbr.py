@@ -343,7 +343,7 @@ def test_a_utility_that_says_nothing_ends_the_run() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"alpha": "0.9"}, "mbr: alpha is an option of method pruned, not of pairwise; omit it, or give method pruned"),
+        ({"alpha": "0.9"}, "mbr: alpha is an option of method pruned, not of pairwise; omit it, or give method"),
         ({"method": "halving", "first": "8"}, "first is an option of method pruned, not of halving"),
         ({"method": "aggregate", "resamples": "8"}, "resamples is an option of method pruned, not of aggregate"),
         ({"method": "pruned", "budget": "8"}, "budget is an option of method halving, not of pruned"),
