@@ -66,15 +66,15 @@ class Estimates:
         """Estimate the expected utilities of the candidates that are left, with this number of references more."""
         new = self._references[self.used : self.used + more]
         self.matrix = np.hstack([self.matrix, self._utilities(self.left, new)])
-        self.expected[self.left] = (self.matrix * self.shares()).sum(axis=1)
+        weights = self.weights()
+        self.expected[self.left] = (self.matrix * weights).sum(axis=1) / weights.sum()
         self.comparisons[self.left] += 1
 
-    def shares(self) -> Floats:
-        """The weights of the references so far in an estimate; they sum to 1. ``[t]``"""
+    def weights(self) -> Floats:
+        """The weights of the references so far in an estimate; the highest is 1. ``[t]``"""
         threshold = float(self._perturbed[self.used]) if self.unused else FORBIDDEN
         logs = np.array([each - log_inclusion(each, threshold) for each in self._log_weights[: self.used].tolist()])
-        shares = np.exp(logs - logs.max())
-        return np.asarray(shares / shares.sum())
+        return np.asarray(np.exp(logs - logs.max()))
 
     def keep(self, kept: Flags | Ints) -> None:
         """Drop all candidates but these of those that are left."""
@@ -110,7 +110,7 @@ def losses(estimates: Estimates, resamples: int, generator: np.random.Generator)
     """The share of the resamples in which each candidate that is left is worse than the best one. ``[c]``"""
     used, best = estimates.used, np.argmax(estimates.expected[estimates.left])
     times = generator.multinomial(used, np.full(used, 1 / used), resamples)  # with replacement  [resamples, t]
-    above = (estimates.matrix - estimates.matrix[best]) * estimates.shares()  # exactly 0 for its equals  [c, t]
+    above = (estimates.matrix - estimates.matrix[best]) * estimates.weights()  # exactly 0 for its equals  [c, t]
     return np.asarray((above @ times.T < 0).mean(axis=1))
 
 
