@@ -5,8 +5,8 @@ Both compare the candidates that are left with the references so far, drop some 
 References come in random order: the next one is r with probability proportional to p(r) among those that are left.
 With t of them, the estimate of U(h) is the mean of u(h, r) with weights p(r) / q(r) over their sum. q(r) is the
 probability that r is among the first t, given the others' noise (Kool et al. 2019, "Stochastic Beams and Where to
-Find Them", section 4). So references with equal weights count equally, as in the papers below; a heavy one comes
-early and counts as much as it should; and with all references the estimate is U(h).
+Find Them"). So references with equal weights count equally, as in the papers below; a heavy one comes early and
+counts as much as it should; and with all references the estimate is U(h).
 """
 
 from __future__ import annotations

@@ -25,14 +25,14 @@ as `Hypothesis.rank_score`; totals and ledgers stay those of the search. ``weigh
 - ``halving``: at most ``budget`` utilities. Each of ceil(log2 |candidates|) rounds has an equal part, takes as many
   pseudo-references more as that pays for, at least one, and keeps the better half of the candidates (correlated
   sequential halving, Baharav and Tse 2019; Jinnai and Ariu 2024, "Hyperparameter-Free Approach for Faster Minimum
-  Bayes Risk Decoding"). Departures: if the rest of the budget pays for all pseudo-references, they are used, and
-  rounds are counted with log2 in place of ln.
+  Bayes Risk Decoding"). Departure: if the rest of the budget pays for all pseudo-references, they are used.
 
 The last two take the pseudo-references in random order, heavy ones earlier (`sgdec_decoders._fewer_utilities` has the
 estimate), and call the utility several times for a sentence. If all pseudo-references are used in the first step, the
 choice is that of ``pairwise``: with ``first`` at least their number, or ``budget`` at least that of all pairs. After
-the candidates of the last step, the list has those that were dropped, the last ones first, each with the estimate
-of that time. So the first of the list does not depend on ``--nbest``, but rank scores need not descend.
+the candidates of the last step, the list has those that were dropped, the last ones first. Their rank scores are the
+estimates of that time, or that of the one above in the list if it is lower. So the choice does not depend on
+``--nbest``.
 
 A utility that judges a hypothesis by the source alone (quality estimation) gets no pseudo-references: U(h) = u(h).
 Hypotheses with equal texts are one candidate, which is the first of the inner list, and one pseudo-reference with the
@@ -136,8 +136,9 @@ class MbrDecoder(Decoder):
             expected = self._expected(list(candidates), references, space.source.text)
             best = np.argsort(-expected, kind="stable")
         firsts = [same[0] for same in candidates.values()]
-        listed = [replace(firsts[at], rank_score=float(expected[at])) for at in best[: space.nbest].tolist()]
-        return Result(listed, drawn=found.drawn)
+        scores = np.minimum.accumulate(expected[best]).tolist()
+        listed = [replace(firsts[at], rank_score=score) for at, score in zip(best.tolist(), scores, strict=True)]
+        return Result(listed[: space.nbest], drawn=found.drawn)
 
     def _inner(self, name: str, spec: DecoderSpec, space: SearchSpace) -> Result:
         """The whole list of an inner decoder. Raises UsageError if draws could be missing."""
