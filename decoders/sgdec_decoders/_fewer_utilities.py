@@ -125,7 +125,7 @@ def halve(estimates: Estimates, budget: int) -> None:
     while estimates.open:
         left = len(estimates.left)
         enough = budget - spent >= left * estimates.unused
-        more = estimates.unused if enough else min(max(1, budget // (left * rounds)), estimates.unused)
+        more = estimates.unused if enough else max(1, budget // (left * rounds))
         estimates.compare(more)
         if not estimates.unused:
             break

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sgdec_decoders._fewer_utilities import Estimates, halve, prune
+from sgdec_decoders._fewer_utilities import Estimates, halve, losses, prune
 
 from sgdec.arrays import Floats
 from tests.helpers.chi_squared import critical, statistic
@@ -249,6 +249,17 @@ def test_a_confidence_of_1_prunes_those_that_never_win_and_no_others() -> None:
         prune(found, 32, alpha, 500, lambda step: generator(5, step))
         assert asked.times.sum(axis=1).tolist() == [64 if c in left and len(left) > 1 else 32 for c in range(3)]
         assert found.ranking().tolist() == [0, 2, 1]
+
+
+def test_ties_in_a_resample_are_wins_and_no_rounding_decides_them() -> None:
+    rng = np.random.default_rng(2)
+    matrix = rng.integers(0, 3, size=(40, 30)).astype(float)
+    found, _ = estimates(Case(matrix, np.full(30, 1 / 30)))
+    found.compare(23)
+    times = generator(4, 1).multinomial(23, np.full(23, 1 / 23), 200)
+    sums = found.matrix.astype(int) @ times.T
+    expected = (sums < sums[np.argmax(found.matrix.sum(axis=1))]).mean(axis=1)
+    assert losses(found, 200, generator(4, 1)).tolist() == expected.tolist()
 
 
 def test_references_come_in_the_order_of_draws_without_replacement() -> None:
