@@ -325,6 +325,22 @@ class TestMbr(SearchContract):
 
 
 @pytest.mark.slow
+class TestPrunedMbr(SearchContract):
+    plugin = "mbr"
+    options: ClassVar[dict[str, Any]] = {
+        "candidates": DecoderSpec("sample", {"samples": 12}), "method": "pruned", "first": 2, "alpha": 0.8,
+    }  # fmt: skip
+
+
+@pytest.mark.slow
+class TestHalvingMbr(SearchContract):
+    plugin = "mbr"
+    options: ClassVar[dict[str, Any]] = {
+        "candidates": DecoderSpec("sample", {"samples": 12}), "method": "halving", "budget": 24,
+    }  # fmt: skip
+
+
+@pytest.mark.slow
 class TestStochastic(SearchContract):
     plugin = "stochastic"
 

@@ -1,21 +1,30 @@
-"""`mbr` lists the candidates with the highest expected utility, which plain loops compute from the inner list."""
+"""`mbr` lists the candidates with the highest expected utility, which plain loops compute from the inner list.
+
+``tests/data/mbr_choices.json.gz`` was recorded with mbrs 0.1.8 by the script beside it.
+"""
 
 from __future__ import annotations
 
+import gzip
+import json
 import math
+import sys
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 from sgdec_decoders.mbr import MbrDecoder
 
 import sgdec
-from sgdec import BOS, EOS, DecoderSpec, Hypothesis, UsageError, UtilitySpec
+from sgdec import BOS, EOS, Decoder, DecoderSpec, Hypothesis, Result, SearchSpace, SgdecError, UsageError, UtilitySpec
 from sgdec.cli.main import main
 from sgdec.testing import Table
 from sgdec.utility import Utility, aggregated, pairwise
 from tests.helpers.oracles import opened, tiny
+from tests.helpers.places import ROOT
 from tests.helpers.random_spaces import search
 
 TABLE = np.random.default_rng(3).normal(size=(6, 6))
@@ -148,6 +157,171 @@ def test_without_candidates_there_is_no_output() -> None:
     assert MbrDecoder().decode(nothing).hypotheses == []
 
 
+class Given(Decoder):
+    """Lists texts with scores, and tokens of their own."""
+
+    def __init__(self, texts: Sequence[str], scores: Sequence[float] | None = None) -> None:
+        self.texts, self.scores = texts, [0.0] * len(texts) if scores is None else scores
+
+    def decode(self, space: SearchSpace) -> Result:
+        listed = enumerate(zip(self.texts, self.scores, strict=True))
+        return Result([Hypothesis((3,) * place, score, score, text=text) for place, (text, score) in listed])
+
+
+RECORDED = json.loads(gzip.decompress((ROOT / "tests" / "data" / "mbr_choices.json.gz").read_bytes()))
+METHODS: dict[str, dict[str, Any]] = {
+    "pairwise": {"weights": "uniform"},
+    "weighted": {"weights": "model"},
+    "aggregate": {"weights": "uniform", "method": "aggregate"},
+}
+ROUNDED = {("pairwise", 323): ([3], 1)}
+"""The choice of mbrs and ours: two candidates have the same utilities in another order, and single precision gives
+their sums in this order another last bit."""
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_choices_are_those_of_mbrs(name: str) -> None:
+    ties = 0
+    for number, recorded in enumerate(RECORDED):
+        texts, log_weights = recorded["candidates"], recorded["log_weights"]
+        others = recorded["references"]
+        candidates = DecoderSpec(Given(texts, log_weights if others is None else None))
+        references = None if others is None else DecoderSpec(Given(others, log_weights))
+        (best,) = MbrDecoder(candidates, references, **METHODS[name]).decode(opened(SPACE)).hypotheses
+        chosen, expected = recorded[name]
+        if (name, number) in ROUNDED:
+            assert (chosen, best.tokens) == (ROUNDED[name, number][0], (3,) * ROUNDED[name, number][1])
+        else:  # of equal ones and of equal texts, the first
+            assert len(best.tokens) == texts.index(texts[chosen[0]]), number
+        assert best.rank_score == pytest.approx(expected, abs=2e-4)
+        ties += len({texts[place] for place in chosen}) > 1
+    assert len(RECORDED) == 1000 and ties >= 5
+
+
+class Counting(Utility):
+    """Exact match, or another utility, and the pairs that it was asked about."""
+
+    def __init__(self, inner: str = "exact") -> None:
+        self.inner, self.asked = sgdec.load_utility(inner), Counter[tuple[str, str]]()
+
+    def pairwise(self, hypotheses: Any, references: Any, source: Any) -> Any:
+        self.asked.update((one, other) for one in hypotheses for other in references)
+        return self.inner.pairwise(hypotheses, references, source)
+
+
+FEWER: dict[Literal["pruned", "halving"], dict[str, Any]] = {
+    "pruned": {"first": 2, "alpha": 0.8},
+    "halving": {"budget": 120},
+}
+
+
+def estimated(utility: Counting, found: Sequence[Hypothesis]) -> dict[str, float]:
+    """The estimate of each candidate, from the references that it was compared with; these came in one order."""
+    rng = opened(SPACE).generator(-1, 0)
+    p = np.array([(h.count or 0) / 60 for h in found])
+    sums = np.log(p) + rng.gumbel(size=len(p))
+    estimates = {}
+    for candidate in map(text_of, found):
+        asked = [place for place, h in enumerate(found) if (candidate, text_of(h)) in utility.asked]
+        rest = [sums[place] for place in range(len(found)) if place not in asked]
+        q = 1 - np.exp(-np.exp(np.log(p) - max(rest))) if rest else np.ones(len(p))
+        weights = (p / q)[asked]
+        row = pairwise(utility.inner, [candidate], [text_of(found[place]) for place in asked])[0]
+        estimates[candidate] = float((row * weights).sum() / weights.sum())
+    return estimates
+
+
+@pytest.mark.parametrize("method", FEWER)
+def test_fewer_utilities_list_all_candidates_in_the_order_in_which_they_were_dropped(method: Any) -> None:
+    found = inner()
+    utility = Counting("chrf")
+    decoder = MbrDecoder(DecoderSpec("sample", SAMPLES), utility=UtilitySpec(utility), method=method, **FEWER[method])
+    listed = decoder.decode(opened(SPACE, nbest=len(found) + 5)).hypotheses
+    assert sorted(h.tokens for h in listed) == sorted(h.tokens for h in found)
+    assert max(utility.asked.values()) == 1 and utility.asked.total() < len(found) ** 2
+    judged_by = Counter(one for one, _ in utility.asked)
+    times = [judged_by[text_of(h)] for h in listed]
+    assert times == sorted(times, reverse=True) and len(set(times)) > 2
+    expected, lowest = estimated(utility, found), math.inf
+    for h, each in zip(listed, times, strict=True):
+        lowest = min(lowest, expected[text_of(h)])
+        assert h.rank_score == pytest.approx(lowest)
+        assert all(
+            expected[text_of(h)] >= expected[text_of(other)]
+            for other, their in zip(listed[listed.index(h) :], times[listed.index(h) :], strict=True)
+            if their == each
+        )
+    for nbest in (1, 3):
+        assert decoder.decode(opened(SPACE, nbest=nbest)).hypotheses == listed[:nbest]
+
+
+@pytest.mark.parametrize("method", FEWER)
+@pytest.mark.parametrize("weights", WEIGHTS)
+def test_the_full_budget_gives_the_choice_of_all_pairs(method: Any, weights: Any) -> None:
+    for samples in (1, 7, 60):
+        spec = DecoderSpec("sample", {"samples": samples})
+        size = len(spec.decode(opened(SPACE), nbest=samples).hypotheses)
+        full: dict[str, Any] = {"first": size} if method == "pruned" else {"budget": size**2}
+        (best,) = MbrDecoder(spec, weights=weights).decode(opened(SPACE)).hypotheses
+        (ours,) = MbrDecoder(spec, weights=weights, method=method, **full).decode(opened(SPACE)).hypotheses
+        assert ours.tokens == best.tokens and ours.rank_score == pytest.approx(best.rank_score)
+
+
+@pytest.mark.parametrize("method", FEWER)
+def test_random_numbers_are_those_of_seed_and_sentence_and_of_no_draw(method: Any) -> None:
+    options: dict[str, Any] = {"method": method, **FEWER[method]}
+
+    def orders(seed: int) -> list[str]:
+        utility = Counting()
+        decoder = MbrDecoder(DecoderSpec("sample", SAMPLES | {"seed": 1}), utility=UtilitySpec(utility), **options)
+        space = opened(SPACE)
+        space.seed = seed
+        numbers: list[tuple[int, int]] = []
+        generator = space.generator
+        space.generator = lambda n, step: numbers.append((n, step)) or generator(n, step)  # type: ignore
+        decoder.decode(space)
+        assert len(set(numbers)) == len(numbers) and {number for number, _ in numbers} == {-1}
+        return list(dict.fromkeys(other for _, other in utility.asked))
+
+    assert orders(4) == orders(4) != orders(5)
+
+
+def test_a_quarter_of_all_pairs_is_the_default_budget() -> None:
+    texts = [f"a{number}" for number in range(64)]
+    asked = {}
+    for budget in (None, 64 * 64 // 3, 64 * 64 // 4, 64 * 64 // 5):
+        utility = Counting()
+        decoder = MbrDecoder(DecoderSpec(Given(texts)), utility=UtilitySpec(utility), method="halving", budget=budget)
+        assert len(decoder.decode(opened(SPACE)).hypotheses) == 1
+        asked[budget] = utility.asked
+        assert utility.asked.total() <= (budget or 1024)
+    assert asked[None] == asked[1024] and len({each.total() for each in asked.values()}) == 3
+
+
+@pytest.mark.parametrize("method", ["pairwise", "aggregate", *FEWER])
+def test_one_candidate_and_longer_lists_than_there_are(method: Any) -> None:
+    decoder = MbrDecoder(DecoderSpec(Given(["a b c d"])), DecoderSpec(Given(["a b", "c d"])), method=method)
+    for nbest in (1, 9):
+        (found,) = decoder.decode(opened(SPACE, nbest=nbest)).hypotheses
+        assert 0 < found.rank_score < 100
+    for texts in ([], ["a"]):
+        nothing = MbrDecoder(DecoderSpec(Given(texts)), DecoderSpec(Given([])), method=method)
+        assert nothing.decode(opened(SPACE)).hypotheses == []
+
+
+@pytest.mark.parametrize("method", ["pairwise", "aggregate", *FEWER])
+def test_a_reference_without_weight_counts_nothing_and_all_without_weight_are_an_error(method: Any) -> None:
+    def decoder(*scores: float) -> MbrDecoder:
+        texts = ["a b c", "x y z"]
+        return MbrDecoder(DecoderSpec(Given(texts, scores)), weights="model", method=method)
+
+    (best,) = decoder(-math.inf, -900.0).decode(opened(SPACE)).hypotheses
+    assert best.text == "x y z" and best.rank_score == pytest.approx(100)
+    for score in (-math.inf, math.inf):
+        with pytest.raises(SgdecError, match=f"mbr: the highest log-weight of a pseudo-reference is {score}; expect"):
+            decoder(score, score).decode(opened(SPACE))
+
+
 class Broken(Utility):
     def pairwise(self, hypotheses: Any, references: Any, source: Any) -> Any:
         return np.full((len(hypotheses), len(references)), np.nan)
@@ -160,11 +334,50 @@ def test_bad_input_is_one_clear_line() -> None:
         MbrDecoder(utility=UtilitySpec("ter"), method="aggregate")
     with pytest.raises(UsageError, match="judges without references; omit references"):
         MbrDecoder(references=DecoderSpec("beam"), utility=UtilitySpec(Shortest()))
-    with pytest.raises(sgdec.SgdecError, match="finite"):
-        search(MbrDecoder(utility=UtilitySpec(Broken())), SPACE)
+    for method in ("pruned", "halving"):
+        with pytest.raises(UsageError, match=f"judges without references; omit method {method}"):
+            MbrDecoder(utility=UtilitySpec(Shortest()), method=method)  # type: ignore[arg-type]
     for text, message in (("chrff", "Did you mean 'chrf'"), ("chrf:words=2", "chrf has no option 'words'")):
         with pytest.raises(UsageError, match=message):
             sgdec.load("wc", "mbr", mbr={"utility": text}, vocab_size=5, max_length=2)
+
+
+class Misshapen(Utility):
+    def pairwise(self, hypotheses: Any, references: Any, source: Any) -> Any:
+        return np.zeros((len(hypotheses), len(references) + 1))
+
+
+@pytest.mark.parametrize("method", ["pairwise", *FEWER])
+def test_answers_of_utilities_are_checked(method: Any) -> None:
+    with pytest.raises(SgdecError, match=r"Broken answered nan for hypothesis 1 .* finite"):
+        search(MbrDecoder(utility=UtilitySpec(Broken()), method=method), SPACE)
+    with pytest.raises(SgdecError, match=r"Misshapen answered numbers of shape .*; expected shape"):
+        search(MbrDecoder(utility=UtilitySpec(Misshapen()), method=method), SPACE)
+
+
+def test_a_utility_that_says_nothing_ends_the_run() -> None:
+    command = f"'{sys.executable}' -c 'import time; print(\"{{}}\", flush=True); time.sleep(60)'"
+    utility = UtilitySpec("command", {"command": command, "seconds": 0.3})
+    with pytest.raises(UsageError, match=r"said nothing for 0\.3 seconds"):
+        MbrDecoder(utility=utility).decode(opened(SPACE))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"alpha": "0.9"}, "mbr: alpha is an option of method pruned, not of pairwise; omit it, or give method"),
+        ({"method": "halving", "first": "8"}, "first is an option of method pruned, not of halving"),
+        ({"method": "aggregate", "resamples": "8"}, "resamples is an option of method pruned, not of aggregate"),
+        ({"method": "pruned", "budget": "8"}, "budget is an option of method halving, not of pruned"),
+        ({"method": "halving", "budget": "0"}, "--mbr.budget: '0' should be at least 1"),
+        ({"method": "pruned", "alpha": "0"}, "--mbr.alpha: '0' should be above 0"),
+        ({"method": "pruned", "alpha": "1.1"}, "--mbr.alpha: '1.1' should be at most 1"),
+        ({"method": "prune"}, "--mbr.method: 'prune' is wrong.*pairwise | aggregate | pruned | halving"),
+    ],
+)
+def test_options_of_another_method_and_impossible_ones_are_refused(options: dict[str, str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        sgdec.load("wc", "mbr", mbr=options, vocab_size=5, max_length=2)
 
 
 def test_a_config_file_names_no_program_inside_either(
