@@ -9,10 +9,11 @@ resampling. Each line has Z, the mean of its estimates, and how many standard er
 Z times the length and Z times the share of outputs of two tokens. All must be less than four, and about one in twenty
 is more than two.
 
-``variation``: a random bigram model with a list of allowed outputs (`trie`), and with a grammar. First the distance
-(total variation) of the law of `sample` from the posterior, both exact. For each number N of draws: the mean distance
-of one weighted list of `particles` from the posterior, the same for N draws of `sample`, and the distance of the mean
-of all lists of `particles`; then the slope of the logarithm of the first over that of N, which should be -0.5.
+``variation``: two random bigram models together, and a third one with a list of allowed outputs (`trie`), and with a
+grammar. First the distance (total variation) of the law of `sample` from the posterior, both exact. For each number N
+of draws: the mean distance of one weighted list of `particles` from the posterior, the same for N draws of `sample`,
+and the distance of the mean of all lists of `particles`; then the slope of the logarithm of the first over that of N,
+which comes close to -0.5 where N is large beside the outputs.
 
 ``time``: a random GPT-2 (6 layers of width 384, 4,000 tokens) with a grammar: 64 particles beside 64 draws of
 `sample`, outputs of up to 24 tokens, on one thread. Within a round the sides alternate. Without resampling nine
@@ -148,7 +149,7 @@ def unbiased(given: argparse.Namespace) -> None:
 
 
 def variation(given: argparse.Namespace) -> None:
-    for name, constellation, source in masked():
+    for name, constellation, source in varied():
         posterior = normalised(targets(constellation, source))
         bias = distance(normalised(law_of_sample(constellation, source)), posterior)
         print(f"{name}: {len(posterior):,} outputs; law of sample: {bias:.3f} from the posterior; {given.runs} runs")
@@ -168,12 +169,14 @@ def variation(given: argparse.Namespace) -> None:
             one, drawn = np.mean(both, axis=0)
             means.append(one)
             print(f"| {size} | {one:.4f} | {drawn:.4f} | {distance(ours, posterior):.4f} |", flush=True)
-        slope = np.polyfit(np.log(SIZES[1:]), np.log(means[1:]), 1)[0]
-        print(f"slope from {SIZES[1]} particles on: {slope:.3f}")
+        slope = np.polyfit(np.log(SIZES[2:]), np.log(means[2:]), 1)[0]
+        print(f"slope from {SIZES[2]} particles on: {slope:.3f}")
 
 
-def masked() -> Iterator[tuple[str, Constellation, Source]]:
+def varied() -> Iterator[tuple[str, Constellation, Source]]:
     rng, words = np.random.default_rng(0), WordVocabulary([*SPECIAL, *"abcdefghi"])
+    both = {name: Table(np.random.default_rng(seed).normal(0.0, 1.0, (6, 6))) for seed, name in enumerate("ab")}
+    yield "two models", Constellation.of(both, weights=[0.7, 0.5]), Source(1, (3,), max_length=2)
     logits = rng.normal(0.0, 1.5, (WORDS + 3, WORDS + 3))
     logits[:, :EOS] = FORBIDDEN
     model = Table(logits - np.log(np.exp(logits).sum(axis=1, keepdims=True)))
