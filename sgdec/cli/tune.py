@@ -61,7 +61,8 @@ class Bounds(click.ParamType):  # type: ignore[type-arg]  # generic in some vers
     ),
     option(
         "--held-out", section=INPUT, type=Read(), multiple=True, nargs=2, metavar="FILE FILE",
-        help="Other sentences and their references, which are scored beside the development set.",
+        help="Other sentences and their references, which are scored beside the development set; for {id} in options "
+        "their numbers follow those of INPUT.",
     ),
     option(
         "--metric", section=TUNING, type=click.Choice(list(NAMES)), default="bleu", show_default=True,

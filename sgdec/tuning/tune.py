@@ -108,7 +108,8 @@ def tune(
 ) -> Tuned:
     """Tune the weights of a run on a development set; its lists should have many hypotheses (``nbest``).
 
-    ``tuning``: the fields of `Tuning`. ``held_out``: other sources with their references. ``folder``: keeps the lists
+    ``tuning``: the fields of `Tuning`. ``held_out``: other sources with their references; their numbers (``{id}``)
+    follow those of the development set. ``folder``: keeps the lists
     of each decode; what it already has is not decoded again. ``watch`` sees the results of each decode; ``ended`` is
     called after each round.
 
@@ -141,11 +142,11 @@ def _rounds(
     space, metric = _Space(run, tuning), METRICS[tuning.metric]
     weights, options = space.start
     lists: list[dict[tuple[int, ...], Row]] = [{} for _ in references]
-    parts = [(sources, "development"), (held_out[0], "held-out")]
     for number in range(1, tuning.rounds + 1):
         changed = run.with_weights(weights, **options)
 
-        rows, others = (_decoded(changed, lines, number, part, kept, watch) for lines, part in parts)
+        both = _decoded(changed, [*sources, *held_out[0]], number, kept, watch)
+        rows, others = both[: len(sources)], both[len(sources) :]
         new = sum(_merged(own, row, space.start[0]) for own, row in zip(lists, rows, strict=True))
         found = space.optima(lists, references, weights, options, number) if new and number < tuning.rounds else {}
         yield Round(
@@ -159,17 +160,14 @@ def _rounds(
 
 
 def _decoded(
-    run: LoadedRun, lines: Sequence[Sentence], number: int, part: str, kept: _Folder | None, watch: Watch
+    run: LoadedRun, lines: Sequence[Sentence], number: int, kept: _Folder | None, watch: Watch
 ) -> list[Row]:
     """The rows of a decode, or those that the folder has of it."""
-    if not lines:
-        return []
-    if kept is not None and (rows := kept.read(number, part, len(lines))) is not None:
+    if kept is not None and (rows := kept.read(number, len(lines))) is not None:
         return rows
-    found = watch(run.decode(lines, errors="raise"), f"round {number}, {part}")
-    rows = [each.to_dict(ledger=False) for each in found]
+    rows = [each.to_dict(ledger=False) for each in watch(run.decode(lines, errors="raise"), f"round {number}")]
     if kept is not None:
-        kept.write(number, part, rows)
+        kept.write(number, rows)
     return rows
 
 
@@ -240,7 +238,7 @@ class _Space:
 
 
 class _Folder:
-    """The lists of all decodes, one file for each."""
+    """The lists of all rounds, one file for each."""
 
     def __init__(self, path: str, settings: Row) -> None:
         """Raises UsageError if the folder is there and belongs to another run or other settings."""
@@ -257,9 +255,9 @@ class _Folder:
             os.makedirs(path, exist_ok=True)
             write_whole(file, said)
 
-    def read(self, number: int, part: str, lines: int) -> list[Row] | None:
+    def read(self, number: int, lines: int) -> list[Row] | None:
         """The rows of a decode of this number of sentences; None if they are not there yet."""
-        path = self._file(number, part)
+        path = self._file(number)
         if not os.path.exists(path):
             return None
         rows = list(read_rows(path))
@@ -267,11 +265,11 @@ class _Folder:
             raise SgdecError(f"{path}: expected {lines:,} lists, one on each line. Delete it: it is decoded again.")
         return rows
 
-    def write(self, number: int, part: str, rows: Sequence[Row]) -> None:
-        write_whole(self._file(number, part), "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows))
+    def write(self, number: int, rows: Sequence[Row]) -> None:
+        write_whole(self._file(number), "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows))
 
-    def _file(self, number: int, part: str) -> str:
-        return os.path.join(self._path, f"round-{number}.{part}.jsonl")
+    def _file(self, number: int) -> str:
+        return os.path.join(self._path, f"round-{number}.jsonl")
 
 
 def _merged(known: dict[tuple[int, ...], Row], row: Row, weights: Mapping[str, float]) -> int:

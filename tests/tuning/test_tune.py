@@ -29,7 +29,7 @@ class Varied(Predictor):
         self._state = 0, BOS
 
     def initialize(self, source: Source) -> None:
-        self._state = source.id - 1, BOS
+        self._state = (source.id - 1) % SENTENCES, BOS
 
     def predict_next(self, candidates: Candidates | None = None) -> Scores:
         return Scores.dense(self._tables[self._state])
@@ -103,7 +103,7 @@ def test_a_killed_tuning_goes_on_where_it_was(tmp_path: Path, references: list[s
 
     def killed(found: Any, work: str) -> Any:
         for number, each in enumerate(found):
-            if work == "round 2, development" and number == 5:
+            if work == "round 2" and number == 5:
                 raise KeyboardInterrupt
             yield each
 
@@ -111,12 +111,12 @@ def test_a_killed_tuning_goes_on_where_it_was(tmp_path: Path, references: list[s
     with pytest.raises(KeyboardInterrupt):
         tuned(folder, watch=killed)
     assert sorted(each.name for each in folder.iterdir()) == [
-        "round-1.development.jsonl", "round-1.held-out.jsonl", "tuning.json",
+        "round-1.jsonl", "tuning.json",
     ]  # fmt: skip
     decoded: list[str] = []
     resumed = tuned(folder, watch=lambda found, work: decoded.append(work) or found)  # type: ignore[func-returns-value]
     assert resumed.rounds == whole.rounds
-    assert decoded[0] == "round 2, development"
+    assert decoded[0] == "round 2"
     assert tuned(folder, watch=lambda found, work: pytest.fail(work)).rounds == whole.rounds
     with pytest.raises(UsageError, match="rounds of another run, or with other settings"):
         tuned(folder, seeds=2)
@@ -128,7 +128,7 @@ def test_a_killed_tuning_goes_on_where_it_was(tmp_path: Path, references: list[s
 
 def test_damaged_lists_of_a_folder_are_one_line(tmp_path: Path, references: list[str]) -> None:
     tune(loaded(0.0), SOURCES, references, metric="chrf", folder=str(tmp_path / "f"), rounds=2)
-    file = tmp_path / "f" / "round-1.development.jsonl"
+    file = tmp_path / "f" / "round-1.jsonl"
     lines = file.read_text("utf-8").splitlines()
     file.write_text("\n".join(lines[:-1]) + "\n", encoding="utf-8")
     with pytest.raises(SgdecError, match="expected 12 lists, one on each line"):
