@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from sgdec.search.space import SearchSpace
     from sgdec.text.vocabulary import load_vocabulary
     from sgdec.training.library import train
+    from sgdec.tuning.tune import tune
     from sgdec.utility import Utility
 
     __version__: str
@@ -66,6 +67,7 @@ __all__ = [
     "load_vocabulary",
     "read_lattice",
     "train",
+    "tune",
 ]
 
 _HOMES = {
@@ -85,6 +87,7 @@ _HOMES = {
     "sgdec.io.lattice": ("read_lattice",),
     "sgdec.text.vocabulary": ("load_vocabulary",),
     "sgdec.training.library": ("train",),
+    "sgdec.tuning.tune": ("tune",),
     "sgdec.utility": ("Utility",),
 }  # fmt: skip
 _HOME = {name: module for module, names in _HOMES.items() for name in names}

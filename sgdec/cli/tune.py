@@ -141,9 +141,9 @@ def tune(ctx: click.Context, given: dict[str, Any]) -> int:
     write_whole(path, _config(found, given, run.signature))
     for line in _report(found, given):
         click.echo(line)
+    click.echo(f"best: round {found.rounds.index(found.best) + 1}, in {path}")
     for warning in _warnings(found, given):
         running.log.warning(warning)
-    click.echo(f"best: round {found.rounds.index(found.best) + 1}, in {path}")
     return 0
 
 
@@ -161,6 +161,9 @@ def _line(number: int, each: Round) -> str:
 
 
 def _report(found: Tuned, given: dict[str, Any]) -> Iterator[str]:
+    from sgdec.tasks.metrics import corpus_scores
+    from sgdec.text.lines import read_lines
+
     metric = NAMES[given["metric"]]
     head = ["round", *found.best.weights, *found.best.options, f"{metric}, development", "held out", "new"]
     rows = [
@@ -171,22 +174,21 @@ def _report(found: Tuned, given: dict[str, Any]) -> Iterator[str]:
         for number, each in enumerate(found.rounds, 1)
     ]  # fmt: skip
     yield table(head, rows, texts=0)
+    first, best = found.rounds[0], found.best
+    references = list(read_lines(given["held_out"][0][1] if given["held_out"] else given["reference"]))
+    outputs = [each.held_out_outputs if given["held_out"] else each.outputs for each in (first, best)]
+    where = "held-out sentences" if given["held_out"] else "the development set, by which it was chosen"
+    score = corpus_scores(outputs, [references], keys=[given["metric"]]).systems[1][given["metric"]]
+    yield (
+        f"the best round is {score.difference:+.2f} {metric} from the first one on {where} (p = {score.p_value:.3f}, "
+        "approximate randomisation)"
+    )
 
 
 def _warnings(found: Tuned, given: dict[str, Any]) -> Iterator[str]:
-    from sgdec.tasks.metrics import corpus_scores
-    from sgdec.text.lines import read_lines
     from sgdec.tuning.metrics import METRICS
 
     first, best, sign = found.rounds[0], found.best, METRICS[given["metric"]].sign
-    references = list(read_lines(given["held_out"][0][1] if given["held_out"] else given["reference"]))
-    outputs = [each.held_out_outputs if given["held_out"] else each.outputs for each in (first, best)]
-    where = "held-out sentences" if given["held_out"] else "the development set, on which it was chosen"
-    score = corpus_scores(outputs, [references], keys=[given["metric"]]).systems[1][given["metric"]]
-    yield (
-        f"the result and the start differ by {score.difference:+.2f} {NAMES[given['metric']]} on {where} "
-        f"(p = {score.p_value:.3f}, approximate randomisation)"
-    )
     if len(best.outputs) < FEW:
         yield f"the development set has {len(best.outputs)} sentences; weights from below {FEW} are mostly chance"
     if first.held_out is not None and best.held_out is not None:
