@@ -36,6 +36,7 @@ IN_ORDER = [
     ROOT / "docs" / "howto" / "corpus.md",
     ROOT / "docs" / "howto" / "compare.md",
     ROOT / "docs" / "howto" / "traces.md",
+    ROOT / "docs" / "howto" / "tune.md",
     ROOT / "docs" / "howto" / "diagnose.md",
     ROOT / "docs" / "howto" / "view.md",
     ROOT / "docs" / "howto" / "hugging-face.md",
@@ -59,6 +60,7 @@ SHORTER = {
     "docs/tutorial/from-a-prompt.md:1": [("STEPS = 120", "STEPS = 20")],
     "docs/tutorial/from-a-prompt.md:2": [("--train-lines 2000 --test-lines 50", "--train-lines 200 --test-lines 10")],
     "docs/howto/training.md:1": [("--train-lines 200 --test-lines 20", "--train-lines 80 --test-lines 10")],
+    "docs/howto/tune.md:5": [("--folder tuned", "--folder tuned --seeds 1")],
     "examples/model/README.md:1": [("200 --test-lines 20", "80 --test-lines 10"), ("--epochs 3", "--epochs 2")],
 }
 """Sizes and patterns of some blocks, which change neither the commands nor what they have to do."""
