@@ -1,4 +1,4 @@
-"""Which decoder for what: quality against expansions, of one output, of lists, and of draws from a known posterior.
+"""Quality against expansions: of one output, of lists, and of draws from a known posterior, with many decoders.
 
 Three questions about a translation model, each with the decoders that answer it:
 
@@ -53,7 +53,7 @@ class Strategy(NamedTuple):
 
     line: str
     size: str
-    """What the points of a line differ in."""
+    """The difference between the points of a line."""
     decoder: str
     options: Options = MappingProxyType({})
     nbest: int = 1
@@ -163,7 +163,7 @@ def main() -> None:
 
 
 def quality(task: Task, model: int, strategy: Strategy) -> Figures:
-    """Of the first outputs."""
+    """Figures of the first outputs."""
     start = time.process_time()
     found = task.decode(model, strategy)
     seconds = time.process_time() - start
@@ -178,7 +178,7 @@ def quality(task: Task, model: int, strategy: Strategy) -> Figures:
 
 
 def list_quality(task: Task, model: int, strategy: Strategy) -> Figures:
-    """Of lists: the best output of each, how much they differ, and their number."""
+    """Figures of lists: the best output of each, how much they differ, and their number."""
     start = time.process_time()
     found = task.decode(model, strategy)
     seconds = time.process_time() - start

@@ -297,6 +297,17 @@ TARGETS: tuple[FileTarget, ...] = (
     target("compare", "compare in.txt outputs.txt --reference outputs.txt --source in.txt --samples 3 --html out",
            "in.txt:text outputs.txt:text", **ANY),
     target("compare lists", "compare list.nbest list.jsonl --json out", "list.nbest:text list.jsonl:json", **ANY),
+    target("weights", "decode --predictors wc,trie --trie.path allowed.tsv --vocab-size 9 --max-length 2 "
+           "--input-format ids --weights weights in.ids", "in.ids weights=outputs.ids:text allowed.tsv", **ANY),
+    target("weights of scores", "score --predictors wc,trie --trie.path allowed.tsv --vocab-size 9 --input-format ids "
+           "--weights weights in.ids outputs.ids", "in.ids outputs.ids weights=in.ids:text allowed.tsv", **ANY),
+    target("sweep", "sweep --lists list.jsonl --axis alpha=0,1 --reference outputs.txt --html out",
+           "list.jsonl:json outputs.txt:text", **ANY),
+    target("sweep config", "sweep --config decode.toml --axis alpha=0,1 --reference outputs.ids --max-length 2 "
+           "in.ids", "in.ids outputs.ids decode.toml:text", **ANY),
+    target("tune", "tune --predictors wc,trie --trie.path allowed.tsv --vocab-size 9 --max-length 2 "
+           "--input-format ids --seeds 1 --rounds 1 --reference outputs.ids --folder out in.ids",
+           "in.ids:text outputs.ids:text allowed.tsv", **ANY),
     target("diagnose", "diagnose --predictors wc --vocab-size 9 --max-length 2 --input-format ids --html out "
            "--witness list.nbest --reference outputs.ids in.ids",
            "in.ids:text outputs.ids:text list.nbest:text", **ANY),
@@ -382,8 +393,11 @@ NO_PATHS = frozenset({
     ("diagnose", "decoder"), ("diagnose", "device"), ("diagnose", "predictors"), ("diagnose", "range"),
     ("diagnose", "trace_sentences"), ("diagnose", "viewer"), ("forcedlst", "feature"), ("hf", "prompt"),
     ("hf", "source_language"), ("hf", "target_language"), ("maskvocab", "tokens"), ("new-plugin", "name"),
-    ("ngrams", "range_"), ("plugins", "name"), ("regex", "cache"), ("regex", "pattern"), ("score", "device"),
-    ("score", "predictors"), ("skipvocab", "tokens"), ("syncbeam", "symbol"), ("tokenizer", "normalization"),
+    ("ngrams", "range_"), ("particles", "propose"), ("particles", "twist"), ("plugins", "name"),
+    ("regex", "cache"), ("regex", "pattern"), ("score", "device"),
+    ("score", "predictors"), ("skipvocab", "tokens"), ("sweep", "axis"), ("sweep", "decoder"), ("sweep", "device"),
+    ("sweep", "predictors"), ("syncbeam", "symbol"), ("tokenizer", "normalization"), ("tune", "alphas"),
+    ("tune", "bounds_of"), ("tune", "decoder"), ("tune", "device"), ("tune", "predictors"),
     ("train", "device"), ("train", "model"), ("train", "preset"), ("view", "sentences"), ("wordlist", "cache"),
 })  # fmt: skip
 """Parameters of plugins and commands that can be any text, and name no file. (Damaged files of a cache are tested in

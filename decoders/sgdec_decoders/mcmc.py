@@ -50,7 +50,7 @@ from sgdec import Decoder, Node, Result, SearchSpace
 from sgdec.chain import UNCHAINED, Chain
 
 TRIES = 100
-"""How often a walk is begun before it is given up."""
+"""The number of attempts to begin a walk."""
 APART = 1 << 32
 """Walk w has the numbers of draws from w times this; no walk has as many steps."""
 FIRST = 1 << 31
@@ -101,7 +101,7 @@ class McmcDecoder(Decoder):
         counts: Counter[tuple[int, ...]] = Counter()
         visited: dict[tuple[int, ...], Path] = {}
         left = {path.end: "burn-in" for path in walks.values()}
-        """What became of finished nodes, unless a walk was there when steps counted."""
+        """The fates of finished nodes at which no walk was when steps counted."""
         for step in range(1, self.burn_in + self.steps + 1):
             chances = {walk: space.generator(-(number(walk, step)) - 1, 0).random(2) for walk in walks}
             kept = {walk: path.before(int(chances[walk][0] * path.tokens)) for walk, path in walks.items()}

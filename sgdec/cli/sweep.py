@@ -15,6 +15,7 @@ from sgdec.cli.sections import option
 from sgdec.collector import collector_spared
 from sgdec.errors import SgdecError, UsageError
 from sgdec.io.limits import real_number
+from sgdec.io.writing import write_all, write_whole
 from sgdec.plugins.options import describe
 from sgdec.search.blame import told
 from sgdec.settings import INPUT, OUTPUT
@@ -90,11 +91,11 @@ def _values(text: str) -> list[Any]:
     ),
     option(
         "--metric", section=SWEEP, type=click.Choice(list(NAMES)), default="bleu", show_default=True,
-        help="What is computed of each cell.",
+        help="The metric of each cell.",
     ),
     option(
         "--verify", section=SWEEP, type=click.IntRange(min=0), default=0, show_default=True, metavar="N",
-        help="Decode N cells anew, the best one and others drawn at random, and print the difference.",
+        help="Decode N cells again, the best one and others drawn at random.",
     ),
     option("--save", section=OUTPUT, type=Written(), metavar="FILE.jsonl", help="Write the lists, for --lists."),
     option("--html", section=OUTPUT, type=Written(), metavar="FILE", help="Write the table as a page, to be sorted."),
@@ -112,7 +113,7 @@ def command(ctx: click.Context, /, **given: Any) -> int:
     # GNMT's alpha and beta, from one beam search
     sgdec sweep --predictors nmt --nmt.model run/best --beam.size 12 \\
         --axis alpha=0:1:0.2 --axis beta=0:1:0.2 --reference val.de val.en
-    # the weight of a language model; three settings are decoded for comparison
+    # the weight of a language model; three cells are decoded too
     sgdec sweep --predictors nmt,ngram --nmt.model run/best --ngram.path lm.arpa \\
         --beam.size 20 --axis ngram.weight=0:0.4:0.05 --verify 3 \\
         --reference val.de --save lists.jsonl --html sweep.html val.en
@@ -130,7 +131,6 @@ def command(ctx: click.Context, /, **given: Any) -> int:
 
 def sweep(ctx: click.Context, given: dict[str, Any]) -> int:
     """Returns the exit status."""
-    from sgdec.io.writing import write_all
     from sgdec.text.lines import read_lines
     from sgdec.tuning.metrics import METRICS
     from sgdec.tuning.scored_lists import read_lists
@@ -186,7 +186,10 @@ def list_settings(ctx: click.Context, given: dict[str, Any], *, coverage: bool) 
         settings["nbest"] = int(own.get("size", options.get("size", 1)))
     if settings["nbest"] < 2:
         raise UsageError("lists need several hypotheses: give --nbest N.")
-    return running.load(settings, dotted, decoder=decoder)
+    run = running.load(settings, dotted, decoder=decoder)
+    if given["signature"]:
+        write_whole(given["signature"], f"{run.signature}\n")
+    return run
 
 
 def _decoded(run: LoadedRun, given: dict[str, Any]) -> tuple[ScoredLists, list[dict[str, Any]]]:

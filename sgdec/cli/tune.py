@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sgdec.cli import running
-from sgdec.cli.paths import Read
+from sgdec.cli.paths import Read, Written
 from sgdec.cli.sections import option
 from sgdec.cli.sweep import list_settings
 from sgdec.cli.tables import table
 from sgdec.collector import collector_spared
-from sgdec.errors import UsageError
+from sgdec.errors import SgdecError, UsageError
 from sgdec.io.limits import real_number
 from sgdec.settings import INPUT, OUTPUT
 from sgdec.tasks.metrics import NAMES
@@ -23,6 +23,7 @@ from sgdec.terminal import Bar
 
 if TYPE_CHECKING:
     from sgdec.found import Found
+    from sgdec.library import LoadedRun, Sentence
     from sgdec.tuning.tune import Round, Tuned
 
 TUNING = "Tuning"
@@ -66,7 +67,7 @@ class Bounds(click.ParamType):  # type: ignore[type-arg]  # generic in some vers
     ),
     option(
         "--metric", section=TUNING, type=click.Choice(list(NAMES)), default="bleu", show_default=True,
-        help="What is to be best.",
+        help="The metric to optimise.",
     ),
     option(
         "--method", section=TUNING, type=click.Choice(["mert", "mira", "grid"]), default="mert", show_default=True,
@@ -87,8 +88,9 @@ class Bounds(click.ParamType):  # type: ignore[type-arg]  # generic in some vers
         help="Lowest and highest weight of a predictor, or of beta; default: 0,inf. Repeatable.",
     ),
     option(
-        "--folder", section=OUTPUT, cls=running.Needed, type=click.Path(), metavar="DIR",
-        help="Folder for the lists of all rounds and the result; a second call with the same options goes on there.",
+        "--folder", section=OUTPUT, cls=running.Needed, metavar="DIR",
+        type=Written(inside=("tuning.json", "round-*.jsonl", "tuned.toml")),
+        help="Folder for the lists of all rounds and the result; the same call resumes there.",
     ),
     *map(running.setting, ("nbest", "distinct_text")),
     *running.OF_BATCHES,
@@ -100,8 +102,9 @@ def command(ctx: click.Context, /, **given: Any) -> int:
     """Tune the weights of predictors, and penalties, for a metric on INPUT.
 
     \b
-    sgdec tune --predictors nmt,ngram,wc --nmt.model run/best --ngram.path lm.arpa \\
-        --ngram.weight 0.1 --wc.weight 0 --bounds-of wc=-5,5 --beam.size 20 \\
+    sgdec tune --predictors nmt,ngram,wc --nmt.model run/best \\
+        --ngram.path lm.arpa --ngram.weight 0.1 --wc.weight 0 \\
+        --bounds-of wc=-5,5 --beam.size 20 \\
         --reference val.de --held-out other.en other.de --folder tuned val.en
     sgdec decode --config tuned/tuned.toml --predictors nmt,ngram,wc ... test.en
 
@@ -131,8 +134,8 @@ def tune(ctx: click.Context, given: dict[str, Any]) -> int:
     rounds = count(1)
     with collector_spared():
         found = tuned(
-            run, list(read_lines(given["input"])), list(read_lines(given["reference"])),
-            held_out=((), ()) if held_out is None else tuple(list(read_lines(path)) for path in held_out),  # type: ignore[arg-type]
+            run, _sources(run, given["input"], given), list(read_lines(given["reference"])),
+            held_out=((), ()) if held_out is None else (_sources(run, held_out[0], given), [*read_lines(held_out[1])]),
             folder=given["folder"], alphas=alphas, bounds=dict(given["bounds_of"]), watch=_watched,
             ended=lambda each: running.log.info(_line(next(rounds), each)),
             **{name: given[name] for name in names},
@@ -145,6 +148,19 @@ def tune(ctx: click.Context, given: dict[str, Any]) -> int:
     for warning in _warnings(found, given):
         running.log.warning(warning)
     return 0
+
+
+def _sources(run: LoadedRun, path: str, given: dict[str, Any]) -> list[Sentence]:
+    """The sentences of a file: lines, or token ids. Raises SgdecError for one that cannot be read."""
+    from sgdec.search.outcome import Unreadable
+
+    reader, found = run.reader(given["input_format"]), list[Sentence]()
+    with reader.open([path]) as lines:
+        for each in reader.read(lines, path):
+            if isinstance(each, Unreadable):
+                raise SgdecError(f"{path}, line {each.id}: {each.error}")
+            found.append(each.tokens if each.text is None else each.text)
+    return found
 
 
 def _watched(found: Iterator[Found], work: str) -> Iterable[Found]:

@@ -122,8 +122,8 @@ class Run:
         """The same predictors under other weights, and the decoder with other options; nothing is loaded again.
 
         ``weights``: by predictor; the others keep theirs. ``decoding``: options of the decoder; the others keep their
-        values. What depends on weights, such as bounds, is computed anew. Raises UsageError for an unknown predictor,
-        a weight that is not a number, and what `assemble` refuses of options.
+        values. What depends on weights, such as bounds, is computed again. Raises UsageError for an unknown
+        predictor, a weight that is not a number, and what `assemble` refuses of options.
         """
         names = self.constellation.names
         if unknown := next((name for name in weights if name not in names), None):

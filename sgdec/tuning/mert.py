@@ -18,7 +18,7 @@ from sgdec.tuning.lists import Lists
 NARROW = 1e-9
 """An interval that is relatively narrower comes from rounding: of three lines through one point, pairs meet apart."""
 STEP = 1.0
-"""How far beyond the last crossing a point is, if the best interval has no end."""
+"""The distance of a point from the last crossing, if the best interval has no end."""
 
 
 def line_search(
@@ -26,8 +26,8 @@ def line_search(
 ) -> tuple[float, float]:
     """The gamma in [low, high] with the best metric, and the metric, higher = better.
 
-    ``low`` <= 0 <= ``high``. Of equally good intervals the widest is taken, of equally wide ones the first; gamma is
-    its middle.
+    ``low`` <= 0 <= ``high``. The widest of equally good intervals is taken, and the first of equally wide ones;
+    gamma is its middle.
     """
     crossings, changes, first = envelopes(lists, weights, direction)
     order = np.argsort(crossings, kind="stable")
@@ -103,7 +103,7 @@ def mert(
 
     ``bounds`` ``[F, 2]``: the lowest and highest value of each weight. The first start is ``weights``; the
     ``restarts`` others are random. From each start, searches along each axis and along ``directions`` random lines
-    follow each other until none of them finds anything better. Of equally good results the first is returned.
+    follow each other until none of them finds anything better. The first of equally good results is returned.
     """
     starts = [weights, *(_random_start(weights, bounds, generator) for _ in range(restarts))]
     found = []
@@ -128,7 +128,7 @@ def _climbed(
             gamma, expected = line_search(lists, weights, line, *_range(weights, line, bounds))
             if expected > score:
                 moved = weights + gamma * line
-                reached = lists.score(moved)  # rounding can lose what an interval of hardly any width promises
+                reached = lists.score(moved)  # rounding can lose what a very narrow interval promises
                 if reached > score:
                     weights, score = moved, reached
         if score == before:

@@ -48,7 +48,7 @@ SETTINGS = "tuning.json"
 
 @dataclass(frozen=True)
 class Tuning:
-    """What is tuned, and how."""
+    """The settings of a tuning."""
 
     metric: str = "bleu"
     method: Method = "mert"

@@ -231,7 +231,7 @@ DECODE = ["decode", "--predictors", "wc", "--decoder", "greedy", "--input-format
         (["--plugin-file", "none.py"], "--plugin-file none.py: no such file."),
         (["--predictors", "fsttok_kenlm"], "(wrappers are written with colons: fsttok:kenlm). Did you mean "),
         (["--fst_path", "x"], "No such option '--fst_path'. Options of predictors and decoders are --NAME.OPTION, "),
-        (["--predictor_weights", "1,2"], "Did you mean '--predictors'? Options of"),
+        (["--predictor_weights", "1,2"], "(Did you mean one of: '--predictors', '--weights'?). Options of"),
         (["--input-format", "many"], "See 'sgdec decode --help'."),
     ],
 )

@@ -21,6 +21,8 @@ TEXTS = {
     "corpus": {"engine", "ray_address"},
     "view": {"sentences"},
     "score": {"predictors", "device"},
+    "sweep": {"predictors", "decoder", "device"},
+    "tune": {"predictors", "decoder", "device", "alphas"},
     "train": {"model", "preset", "device"},
     "tokenizer": {"normalization"},
     "ngrams": {"range_"},

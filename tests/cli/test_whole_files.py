@@ -169,6 +169,11 @@ def test_standard_output_stays_what_the_shell_made_it(name: str) -> None:
 DIAGNOSE = (
     "diagnose --predictors fst --fst.path 1.fst --input-format ids --max-length 3 --show 0 --reference in.ids in.ids"
 )
+SWEEP = "sweep --predictors wc --vocab-size 4 --input-format ids --max-length 1 --axis alpha=0,1 --reference in.ids"
+TUNE = (
+    "tune --predictors wc,fst --fst.path 1.fst --wc.weight -1 --vocab-size 9 --input-format ids --max-length 3 "
+    "--seeds 1 --rounds 1 --reference in.ids in.ids --folder"
+)
 CASES: dict[tuple[tuple[str, ...], str], tuple[str, str]] = {
     (("decode",), "output"): (
         "decode --predictors fst --fst.path 1.fst --input-format ids --output-format fst --output o{id}.fst in.ids",
@@ -192,6 +197,12 @@ CASES: dict[tuple[tuple[str, ...], str], tuple[str, str]] = {
         (("diagnose",), option): (f"{DIAGNOSE} --{option.strip('_')} out", "out")
         for option in ("output", "json_", "html", "signature", "trace")
     },
+    **{
+        (("sweep",), option): (f"{SWEEP} --{option.strip('_')} out in.ids", "out")
+        for option in ("save", "json_", "html", "signature")
+    },
+    (("tune",), "folder"): (f"{TUNE} tuned", "tuned/tuned.toml"),
+    (("tune",), "signature"): (f"{TUNE} tuned2 --signature out", "out"),
     (("view",), "output"): ("view trace --output out", "out"),
     (("view",), "svg"): ("view trace --sentence 1 --svg out", "out"),
     (("view",), "pdf"): ("view trace --sentence 1 --pdf out", "out"),
