@@ -102,6 +102,11 @@ def language_models() -> None:
     write_nplm("model.nplm", model)
 
 
+def scored(tokens: list[int], score: float) -> dict[str, object]:
+    """A hypothesis as ``sgdec decode --output-format jsonl`` writes it."""
+    return {"tokens": tokens, "text": None, "score": score, "scores": {"lm": score}, "weights": {"lm": 1.0}}
+
+
 def lists() -> None:
     write("list.nbest", "0 ||| 5 4 ||| lm= -3.5 tm= -1 -2 ||| -2.5\n0 ||| 4 ||| lm= -4 tm= -1 -1 ||| -3\n"
           "1 ||| 6 ||| lm= -1 tm= -1 -1 ||| -1.5\n2 ||| 4 4 ||| lm= -2 tm= -1 -1 ||| -2\n")  # fmt: skip
@@ -110,8 +115,7 @@ def lists() -> None:
     for sentence, tokens in enumerate(["5 4\n4\n", "6\n4 4\n", "4\n"], 1):
         write(f"lists/{sentence}.txt", tokens)
     rows = [
-        {"id": n, "hypotheses": [{"tokens": [5, n], "score": -n / 2}, {"tokens": [4], "score": -3.0}]}
-        for n in (4, 5, 6)
+        {"id": n, "hypotheses": [scored([5, n], -n / 2), scored([4], -3.0)]} for n in (4, 5, 6)
     ]
     run([
         "decode", "--predictors", "fst,ngram", "--fst.path", "lattices/{id}.fst", "--ngram.path", "model.arpa",

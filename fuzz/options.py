@@ -108,7 +108,8 @@ def damaged_by_command() -> set[tuple[str, str]]:
         context = click.Context(command)
         command.parse_args(context, args)
         for name, value in context.params.items():
-            values = value if isinstance(value, tuple) else (value,)
+            several = value if isinstance(value, tuple) else (value,)
+            values = [item for each in several for item in (each if isinstance(each, tuple) else (each,))]
             if any(isinstance(item, str) and names(item, target.damaged) for item in values):
                 found.add((" ".join(words), name))
     return found

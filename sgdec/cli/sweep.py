@@ -113,7 +113,7 @@ def command(ctx: click.Context, /, **given: Any) -> int:
     # GNMT's alpha and beta, from one beam search
     sgdec sweep --predictors nmt --nmt.model run/best --beam.size 12 \\
         --axis alpha=0:1:0.2 --axis beta=0:1:0.2 --reference val.de val.en
-    # the weight of a language model; three cells are decoded too
+    # a language model's weight; three cells are decoded, too
     sgdec sweep --predictors nmt,ngram --nmt.model run/best --ngram.path lm.arpa \\
         --beam.size 20 --axis ngram.weight=0:0.4:0.05 --verify 3 \\
         --reference val.de --save lists.jsonl --html sweep.html val.en

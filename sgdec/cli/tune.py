@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -129,14 +129,15 @@ def tune(ctx: click.Context, given: dict[str, Any]) -> int:
     if None in alphas:
         raise UsageError(f"--alphas {given['alphas']}: expected numbers, such as 0,0.6,1.")
     run = list_settings(ctx, given, coverage=given["beta"])
-    held_out = given["held_out"][0] if given["held_out"] else None
+    held_out: tuple[Sequence[Sentence], list[str]] = ((), [])
+    for sources, references in given["held_out"]:
+        held_out = [*held_out[0], *_sources(run, sources, given)], [*held_out[1], *read_lines(references)]
     names = ("metric", "method", "rounds", "seeds", "beta")
     rounds = count(1)
     with collector_spared():
         found = tuned(
             run, _sources(run, given["input"], given), list(read_lines(given["reference"])),
-            held_out=((), ()) if held_out is None else (_sources(run, held_out[0], given), [*read_lines(held_out[1])]),
-            folder=given["folder"], alphas=alphas, bounds=dict(given["bounds_of"]), watch=_watched,
+            held_out=held_out, folder=given["folder"], alphas=alphas, bounds=dict(given["bounds_of"]), watch=_watched,
             ended=lambda each: running.log.info(_line(next(rounds), each)),
             **{name: given[name] for name in names},
         )  # fmt: skip
@@ -154,12 +155,13 @@ def _sources(run: LoadedRun, path: str, given: dict[str, Any]) -> list[Sentence]
     """The sentences of a file: lines, or token ids. Raises SgdecError for one that cannot be read."""
     from sgdec.search.outcome import Unreadable
 
-    reader, found = run.reader(given["input_format"]), list[Sentence]()
+    reader = run.reader(given["input_format"])
+    found: list[Sentence] = []
     with reader.open([path]) as lines:
         for each in reader.read(lines, path):
             if isinstance(each, Unreadable):
                 raise SgdecError(f"{path}, line {each.id}: {each.error}")
-            found.append(each.tokens if each.text is None else each.text)
+            found.append(each.tokens if given["input_format"] == "ids" or each.text is None else each.text)
     return found
 
 
@@ -191,7 +193,8 @@ def _report(found: Tuned, given: dict[str, Any]) -> Iterator[str]:
     ]  # fmt: skip
     yield table(head, rows, texts=0)
     first, best = found.rounds[0], found.best
-    references = list(read_lines(given["held_out"][0][1] if given["held_out"] else given["reference"]))
+    paths = [path for _, path in given["held_out"]] or [given["reference"]]
+    references = [line for path in paths for line in read_lines(path)]
     outputs = [each.held_out_outputs if given["held_out"] else each.outputs for each in (first, best)]
     where = "held-out sentences" if given["held_out"] else "the development set, by which it was chosen"
     score = corpus_scores(outputs, [references], keys=[given["metric"]]).systems[1][given["metric"]]
