@@ -325,6 +325,12 @@ class TestMbr(SearchContract):
 
 
 @pytest.mark.slow
+class TestMcmc(SearchContract):
+    plugin = "mcmc"
+    options: ClassVar[dict[str, Any]] = {"steps": 6, "walks": 2, "burn_in": 1}
+
+
+@pytest.mark.slow
 class TestStochastic(SearchContract):
     plugin = "stochastic"
 

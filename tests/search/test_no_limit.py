@@ -41,7 +41,7 @@ for line in sys.stdin:
 OPTIONS = {"beam": ["--beam.stop", "proven"], "syncbeam": ["--syncbeam.symbol", "3"]}
 PROVING = ["astar", "beam", "bucket", "dfs", "lendfs", "restarting"]
 """Those that go on until nothing open can be better."""
-OTHERS = ["bestfirst", "diverse", "greedy", "mbr", "sample", "sepbeam", "stochastic", "syncbeam", "vanilla"]
+OTHERS = ["bestfirst", "diverse", "greedy", "mbr", "mcmc", "sample", "sepbeam", "stochastic", "syncbeam", "vanilla"]
 Answer: TypeAlias = tuple[int, str, str]
 """Exit status, standard output, standard error."""
 
@@ -169,7 +169,7 @@ def test_what_ends_with_its_prefixes_gives_up_those_that_do_not(run: Runs, tmp_p
     more = {"astar": ["--astar.heuristic", "none", "--astar.max_seconds", "30"]}
     more["syncbeam"] = ["--syncbeam.symbol", "4" if name.endswith("fst") else "3"]
     for decoder, (status, out, err) in run(GAINS[name](tmp_path), [*decoders, "astar"], **more):
-        if decoder not in ("mbr", "sample", "stochastic"):
+        if decoder not in ("mbr", "mcmc", "sample", "stochastic"):
             assert (status, out) == (1, "\n"), (decoder, err)
             assert "sentence 1: no end after 300 tokens, and no length limit: give --max-length N" in err
 

@@ -41,6 +41,7 @@ DECODERS: list[tuple[str, dict[str, Any]]] = [
     ("restarting", {"max_expansions": 9}),
     ("sample", {"samples": 3}),
     ("stochastic", {"samples": 3}),
+    ("mcmc", {"walks": 2, "steps": 5}),
     ("diverse", {"size": 4}),
 ]
 PAIRS = pytest.mark.parametrize(
