@@ -28,7 +28,7 @@ walk reaches a dead end, it is drawn again, up to 100 times; a walk without a be
 
 The list has the ``--nbest`` best of the hypotheses, each once, with the number of counted steps at which a walk was
 at it (`count`) and log q (`log_q`); `Result.drawn` is the number of all counted steps. A trace has a note for each
-proposal: accepted, or rejected and how likely it was to be accepted.
+proposal: accepted, or rejected and with which probability it would have been accepted.
 
 Related: Faria et al. 2024 ("Quest: Quality-Aware Metropolis-Hastings Sampling for Machine Translation") redraw
 suffixes for a target that a metric of quality defines; Miao et al. 2019 ("CGMH") change single words.
