@@ -100,19 +100,22 @@ class McmcDecoder(Decoder):
         walks = begun(space, self.walks, self.chain)
         counts: Counter[tuple[int, ...]] = Counter()
         visited: dict[tuple[int, ...], Path] = {}
-        left = {path.end: "burn-in" for path in walks.values()}
+        left = {path.end: "uncounted" for path in walks.values()}
         """The fates of finished nodes at which no walk was when steps counted."""
+        for walk, path in walks.items():
+            space.noted(path.end, f"walk {walk + 1}: start")
         for step in range(1, self.burn_in + self.steps + 1):
             chances = {walk: space.generator(-(number(walk, step)) - 1, 0).random(2) for walk in walks}
             kept = {walk: path.before(int(chances[walk][0] * path.tokens)) for walk, path in walks.items()}
             proposals = redrawn(space, kept, step, self.chain)
             for walk, path in walks.items():
                 proposal = proposals.get(walk)
-                accepted = proposal is not None and chances[walk][1] < acceptance(path, proposal)
                 if proposal is not None:
-                    fate = "accepted" if accepted else "rejected"
-                    space.noted(proposal.end, f"walk {walk + 1}, step {step}: {fate}")
-                    left[proposal.end] = "burn-in" if accepted else "rejected"
+                    chance = acceptance(path, proposal)
+                    accepted = chances[walk][1] < chance
+                    fate = "accepted" if accepted else f"rejected, {chance:.2f}"
+                    space.noted(proposal.end, f"walk {walk + 1}: step {step} {fate}")
+                    left[proposal.end] = "uncounted" if accepted else "rejected"
                     walks[walk] = proposal if accepted else path
                 if step > self.burn_in:
                     counts[walks[walk].end.tokens] += 1

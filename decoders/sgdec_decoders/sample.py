@@ -23,6 +23,7 @@ Cost: one expansion per token and sample; all samples of a sentence are one batc
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, NamedTuple
 
@@ -86,6 +87,7 @@ class SampleDecoder(Decoder):
                 for (number, each), drawn in zip(growing.items(), children, strict=True)
                 if drawn is not None
             }
+            tell(space, growing, samples)
             growing = {number: each for number, each in samples.items() if not each.node.finished}
             for each in samples.values():
                 if each.node.finished:
@@ -100,6 +102,15 @@ class SampleDecoder(Decoder):
             ],
             drawn=self.samples,
         )
+
+
+def tell(space: SearchSpace, before: Mapping[int, Sample], after: Mapping[int, Sample]) -> None:
+    """Note beside the last node of each sample that has ended, or is lost, of a search that is traced its number."""
+    if space.traced:
+        for number, each in before.items():
+            last = after.get(number, each).node
+            if last.finished or number not in after:
+                space.noted(last, f"draw {number + 1}")
 
 
 @sgdec.hookimpl

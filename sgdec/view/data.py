@@ -178,11 +178,11 @@ def _recombined(
                 yield start, end
 
 
-def _notes(trace: SentenceTrace, tree: Sequence[TreePrefix], places: dict[int, int]) -> dict[str, str]:
+def _notes(trace: SentenceTrace, tree: Sequence[TreePrefix], places: dict[int, int]) -> dict[str, list[str]]:
     """The decoder's notes about a prefix, by its place."""
     children = {(prefix.parent, prefix.token): place for place, prefix in enumerate(tree)}
     return {
-        str(children[places[each.number], token]): ", ".join(notes)
+        str(children[places[each.number], token]): list(notes)
         for each in trace.expansions
         for token, notes in each.notes.items()
         if (places[each.number], token) in children

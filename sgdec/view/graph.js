@@ -8,6 +8,8 @@ const LONGEST_LABEL = 16;
 const OPENED_AT_ONCE = 150;
 /** So many dropped branches of each prefix are shown on request. */
 const BEST = 3;
+/** So many prefixes of a group are shown before the reader opens more. */
+const MOST_MEMBERS = 200;
 const MARGIN = 24;
 /** Labels of this scale can still be read. */
 const READABLE = 0.8;
@@ -29,6 +31,8 @@ class Graph {
     this.dropped = "none";
     /** Fates that are not shown. @type {Set<string>} */
     this.hidden = new Set();
+    /** The members of the group that alone is shown, in the order of places. @type {Set<Place> | null} */
+    this.group = null;
     this.until = Infinity;
     /** @type {Set<Place>} */
     this.open = new Set(search.data.shown);
@@ -65,7 +69,8 @@ class Graph {
   /** The prefixes to draw, in order; parents are among them. */
   shown() {
     const { search } = this;
-    const found = new Set([...this.open, ...search.path(this.selected)]);
+    const found = new Set([...this.members(), ...[...this.open].filter(place => this.inGroup(place))]);
+    for (const place of search.path(this.selected)) found.add(place);
     const parents = { none: [], path: search.path(this.selected), best: [...found], all: [...found] }[this.dropped];
     for (const parent of parents) {
       const dropped = search.children[parent].filter(
@@ -73,6 +78,17 @@ class Graph {
       for (const child of this.dropped === "best" ? dropped.slice(0, BEST) : dropped) found.add(child);
     }
     return [...found].filter(place => this.before(place)).sort((a, b) => a - b);
+  }
+
+  /** The first prefixes of the group that is shown, also those that were dropped. */
+  members() {
+    const { search, hidden } = this;
+    return [...this.group ?? []].slice(0, MOST_MEMBERS).filter(place => search.kept(place) || !hidden.has(search.fate(place)));
+  }
+
+  /** Whether it belongs to the group that is shown. @param {Place} place */
+  inGroup(place) {
+    return this.group === null || this.group.has(place);
   }
 
   /** Whether it existed when `until` prefixes had been expanded. @param {Place} place */
@@ -125,7 +141,8 @@ class Graph {
   /** The prefixes that this one hides: expanded ones that are not drawn. @param {Place} place */
   folded(place) {
     const { search } = this;
-    return search.children[place].filter(child => search.kept(child) && !this.boxes?.has(child) && this.before(child));
+    return search.children[place].filter(child =>
+      search.kept(child) && !this.boxes?.has(child) && this.before(child) && this.inGroup(child));
   }
 
   /** @param {Place[]} shown */
@@ -218,6 +235,12 @@ class Graph {
       .attr("y", 3).attr("height", ROW - 6)
       .attr("rx", place => search.tree.token[place] === EOS ? 12 : 4)
       .attr("width", place => this.box(place).width);
+    groups.selectAll("rect.member")
+      .data(place => this.marked(place))
+      .join("rect")
+      .attr("class", ({ number }) => `member ${series(number)}`)
+      .attr("x", ({ left }) => left).attr("width", ({ width }) => width)
+      .attr("y", ROW - 6).attr("height", 3);
     groups.select("text.label").attr("x", 8).attr("y", ROW / 2).text(place => labels.get(place) ?? "");
     groups.select("text.more")
       .attr("x", place => this.box(place).width + 3).attr("y", ROW / 2)
@@ -229,11 +252,27 @@ class Graph {
     root.setAttribute("aria-activedescendant", `${root.id}-${this.selected}`);
   }
 
+  /** The marks of the groups of a prefix, which share the width of its box. @param {Place} place */
+  marked(place) {
+    const numbers = this.search.groups.of(place);
+    const width = (this.box(place).width - 16) / numbers.length;
+    return numbers.length > MOST_MARKS ? [] : numbers.map((number, at) => ({ number, left: 8 + at * width, width }));
+  }
+
   /** The number of expanded prefixes behind this one that are not drawn. @param {Place} place */
   more(place) {
-    const { below, expansion } = this.search.tree;
-    const count = this.folded(place).reduce((sum, child) => sum + below[child] + Number(expansion[child] >= 0), 0);
+    const count = this.folded(place).reduce((sum, child) => sum + this.behind(child), 0);
     return count ? `+${count}` : "";
+  }
+
+  /** The number of expanded prefixes that begin with this one, in the group that is shown. @param {Place} place */
+  behind(place) {
+    const { tree, lengths, size } = this.search;
+    if (this.group === null) return tree.below[place] + Number(tree.expansion[place] >= 0);
+    let count = 0;
+    for (let at = place; at < size && (at === place || lengths[at] > lengths[place]); at++)
+      count += Number(this.group.has(at) && tree.expansion[at] >= 0);
+    return count;
   }
 
   /** @param {Place} place */

@@ -21,7 +21,7 @@ D3 = [
 ]  # fmt: skip
 """The modules of d3, each after those that it needs."""
 SCRIPTS = [
-    "table.js", *D3, "dom.js", "packed.js", "search.js", "rows.js", "graph.js", "ledger.js", "prefix.js",
+    "table.js", *D3, "dom.js", "packed.js", "groups.js", "search.js", "rows.js", "graph.js", "ledger.js", "prefix.js",
     "attention.js", "gap.js", "parting.js", "run.js", "viewer.js",
 ]  # fmt: skip
 

@@ -26,7 +26,10 @@ function prefixPanel(search, place, select) {
  */
 function facts(search, place, expansion) {
   /** @type {[string, string][]} */
-  const found = [["fate", search.reason(place)], ["total", shownTotal(search, place)]];
+  const found = [["fate", search.became(place)], ["total", shownTotal(search, place)]];
+  const groups = search.groups.text(place);
+  if (groups) found.push(["belongs to", groups]);
+  if (search.notes(place).length) found.push(["notes", search.notes(place).join("; ")]);
   if (!expansion) return found;
   if (expansion.ending) found.push(["length", "at the limit: only </s> can follow"]);
   for (const [name, state] of Object.entries(expansion.where ?? {})) found.push([`place in ${name}`, state]);
@@ -65,7 +68,8 @@ function continuations(search, place, expansion, select) {
       html("td", { class: "number" }, shownTotal(search, child)),
       ...search.run.predictors.map((_, k) => html("td", { class: "number" },
         scores[child].length ? shownScore(scores[child][k]) : "")),
-      html("td", { title: search.reason(child) }, shortFate(search, child)))))), "button");
+      html("td", { title: search.reason(child) },
+        [shortFate(search, child), search.groups.text(child)].filter(Boolean).join(" · ")))))), "button");
 }
 
 /** The fate in a word or two. @param {Search} search @param {Place} place */

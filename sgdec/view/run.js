@@ -17,6 +17,7 @@ class RunView {
       onZoom: transform => viewer.zoomed(this, transform),
     });
     this.fates = html("div", { class: "fates" });
+    this.groups = this.drawGroups();
     this.ledger = html("div", { class: "wide" });
     this.prefix = html("div", { class: "wide" });
     this.attention = html("div", { class: "wide" });
@@ -28,6 +29,7 @@ class RunView {
         this.facts(),
         html("div", { class: "frame" }, graph.root),
         this.fates,
+        this.groups,
         this.hypotheses()),
       html("section", { class: "panels" },
         html("h3", {}, `Ledger${of}`), this.ledger,
@@ -67,7 +69,13 @@ class RunView {
         type: "button", disabled: hypothesis.place === null,
         click: () => this.graph.select(/** @type {number} */ (hypothesis.place)),
       }, html("span", { class: "number" }, shownScore(hypothesis.rankScore)), " ",
-        html("bdi", {}, this.output(hypothesis)))))), "button:enabled");
+        html("bdi", {}, this.output(hypothesis))), this.groupsOf(hypothesis)))), "button:enabled");
+  }
+
+  /** @param {HypothesisData} hypothesis */
+  groupsOf({ place }) {
+    const text = place === null ? "" : this.search.groups.text(place);
+    return text !== "" && html("span", { class: "of-groups" }, ` ${text}`);
   }
 
   /** @param {HypothesisData} hypothesis */
@@ -101,6 +109,31 @@ class RunView {
     this.fates = fates;
     /** @type {HTMLElement | null | undefined} */ ([...fates.querySelectorAll("label")]
       .find(label => label.dataset.fate === focused)?.querySelector("input"))?.focus();
+  }
+
+  /** The groups that notes name, of which one can be shown alone; null if there are none. */
+  drawGroups() {
+    const { graph, search: { groups } } = this;
+    if (!groups.names.length) return null;
+    /** @param {string} name @param {...(Node | string)} label */
+    const choice = (name, ...label) => html("label", { class: "group" },
+      html("input", {
+        type: "radio", name: `groups-${graph.root.id}`, value: name, checked: name === "", change: () => this.showGroup(name),
+      }), " ", ...label);
+    return html("div", { class: "fates groups", role: "radiogroup", "aria-label": "Groups shown" },
+      choice("", "all"),
+      ...groups.names.map((name, number) => choice(name, html("span", { class: `key ${series(number)}` }), name)));
+  }
+
+  /** Show only the prefixes of a group, and select its best hypothesis or the end of its first path; "" = all. @param {string} name */
+  showGroup(name) {
+    const { graph, search } = this;
+    const members = [...search.groups.members.get(name) ?? []].sort((a, b) => a - b);
+    graph.group = name === "" ? null : new Set(members);
+    const best = search.data.hypotheses.find(({ place }) => place !== null && graph.group?.has(place))?.place;
+    const end = members.find((place, at) => search.tree.parent[members[at + 1]] !== place);
+    graph.select(best ?? end ?? graph.selected);
+    this.redraw();
   }
 
   redraw() {

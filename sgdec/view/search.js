@@ -2,6 +2,8 @@
 "use strict";
 
 const EOS = 2;
+/** So many notes of a prefix are shown beside it. */
+const MOST_NOTES = 3;
 
 /** One sentence of one run: its prefixes, with what the trace says about them. */
 class Search {
@@ -24,6 +26,7 @@ class Search {
       this.lengths.push(parent < 0 ? 0 : this.lengths[parent] + 1);
       if (parent >= 0) this.children[parent].push(place);
     });
+    this.groups = new Groups(data.notes, this.tree.parent);
     /** The best hypothesis; undefined if there is none. */
     this.best = data.hypotheses[0]?.place ?? undefined;
   }
@@ -85,10 +88,18 @@ class Search {
     return this.tree.rank[place] >= 0 ? "listed" : this.tree.fate[place] ?? "expanded";
   }
 
-  /** What became of it, in words, with the decoder's notes. @param {Place} place */
+  /** What became of it, in words, with its groups and the first notes of the decoder. @param {Place} place */
   reason(place) {
-    const notes = this.data.notes[place];
-    return notes ? `${this.became(place)}; ${notes}` : this.became(place);
+    const notes = this.notes(place);
+    const more = notes.length - MOST_NOTES;
+    return [
+      this.became(place), this.groups.text(place), ...notes.slice(0, MOST_NOTES), more > 0 && `${more} more notes`,
+    ].filter(Boolean).join("; ");
+  }
+
+  /** The notes of the decoder that say more than its groups. @param {Place} place */
+  notes(place) {
+    return (this.data.notes[place] ?? []).filter(note => !/^\p{L}+ [\d, ]+$/u.test(note));
   }
 
   /** @param {Place} place */

@@ -40,7 +40,8 @@ interface SearchData {
   /** By number. */
   expansions: ExpansionData[];
   recombined: [Place, Place][];
-  notes: Record<string, string>;
+  /** Of the decoder, by place. */
+  notes: Record<string, string[]>;
   /** Expansions, bound, best hypothesis. */
   bounds: [number, number | null, number | null][];
   hypotheses: HypothesisData[];

@@ -202,7 +202,7 @@ class Viewer {
   /** @param {KeyboardEvent} event */
   key(event) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.target instanceof HTMLInputElement && event.target.type !== "checkbox" && event.target.type !== "range") return;
+    if (event.target instanceof HTMLInputElement && !["checkbox", "radio", "range"].includes(event.target.type)) return;
     if (event.target instanceof HTMLSelectElement) return;
     const act = {
       "/": () => this.term.focus(),

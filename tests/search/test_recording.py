@@ -24,7 +24,7 @@ from sgdec_decoders.stochastic import StochasticDecoder
 from sgdec_decoders.vanilla import VanillaDecoder
 from sgdec_predictors.fst import FstPredictor
 
-from sgdec import Node, Result, SearchSpace
+from sgdec import EOS, Node, Result, SearchSpace
 from sgdec.decoder import Decoder
 from sgdec.protocol import FORBIDDEN, Source
 from sgdec.search.constellation import Constellation
@@ -194,9 +194,21 @@ def test_groups_and_draws_are_noted(two: TinySpace) -> None:
     assert trace.expansions[0].notes == {0: ("group 1",), 2: ("group 2",)}
     trace = only(traces(two, DiverseDecoder(2, strength=0.0), sentences=1))
     assert trace.expansions[0].notes == {0: ("group 1", "group 2")}
-    trace = only(traces(two, StochasticDecoder(3), sentences=1))
-    drawn = {note for each in trace.expansions for notes in each.notes.values() for note in notes}
-    assert drawn == {"draw 1", "draw 2", "draw 3"}
+    for decoder in (StochasticDecoder(3), SampleDecoder(3)):
+        trace = only(traces(two, decoder, sentences=1))
+        drawn = {note for each in trace.expansions for notes in each.notes.values() for note in notes}
+        assert drawn == {"draw 1", "draw 2", "draw 3"}
+
+
+def test_the_note_of_a_lost_draw_is_where_it_was_lost() -> None:
+    """Nothing follows 4."""
+    trap = Lattice({0: {3: (0.0, 1), 4: (0.0, 2)}, 1: {EOS: (0.0, 9)}})
+    tiny = TinySpace("trap", lambda: Constellation.of({"a": trap}, vocab_size=9), SOURCE)
+    trace = only(traces(tiny, SampleDecoder(20), sentences=1))
+    root, others = trace.expansions[0], [each for each in trace.expansions if each.token == 3]
+    lost, ended = set(root.notes[4]), set(others[0].notes[EOS])
+    assert lost and ended and not lost & ended and set(root.notes) == {4}
+    assert lost | ended == {f"draw {number}" for number in range(1, 21)}
 
 
 def test_each_system_of_a_separate_beam_has_a_root_with_its_weights(two: TinySpace) -> None:

@@ -76,7 +76,7 @@ def test_notes_of_the_decoder_are_those_of_a_prefix() -> None:
     trace = replace(trace, expansions=(changed, *trace.expansions[1:]))
     ((place, note),) = sentence_data([replace(run, sentences=[trace])], 1)["searches"][0]["notes"].items()
     tree = prefixes(trace)
-    assert (tree[int(place)].token, tree[int(place)].parent, note) == (first.tokens[0], 0, "group 1, group 3")
+    assert (tree[int(place)].token, tree[int(place)].parent, note) == (first.tokens[0], 0, ["group 1", "group 3"])
 
 
 def test_infinities_become_null_and_everything_is_json() -> None:
