@@ -57,7 +57,7 @@ FIRST = 1 << 31
 """The numbers of a walk from which those of its first draws begin."""
 
 
-class Path(NamedTuple):
+class DrawnPath(NamedTuple):
     """A hypothesis so far, token by token, from the root."""
 
     nodes: tuple[Node, ...]
@@ -75,13 +75,13 @@ class Path(NamedTuple):
         """T."""
         return len(self.nodes) - 1
 
-    def extended(self, node: Node, log_prob: float, state: float | None) -> Path:
+    def extended(self, node: Node, log_prob: float, state: float | None) -> DrawnPath:
         """The hypothesis with one token more."""
-        return Path((*self.nodes, node), (*self.log_q, self.log_q[-1] + log_prob), (*self.states, state))
+        return DrawnPath((*self.nodes, node), (*self.log_q, self.log_q[-1] + log_prob), (*self.states, state))
 
-    def before(self, place: int) -> Path:
+    def before(self, place: int) -> DrawnPath:
         """The prefix of this number of tokens."""
-        return Path(self.nodes[: place + 1], self.log_q[: place + 1], self.states[: place + 1])
+        return DrawnPath(self.nodes[: place + 1], self.log_q[: place + 1], self.states[: place + 1])
 
 
 @final
@@ -99,7 +99,7 @@ class McmcDecoder(Decoder):
     def decode(self, space: SearchSpace) -> Result:
         walks = begun(space, self.walks, self.chain)
         counts: Counter[tuple[int, ...]] = Counter()
-        visited: dict[tuple[int, ...], Path] = {}
+        visited: dict[tuple[int, ...], DrawnPath] = {}
         left = {path.end: "uncounted" for path in walks.values()}
         """The fates of finished nodes at which no walk was when steps counted."""
         for walk, path in walks.items():
@@ -133,26 +133,26 @@ class McmcDecoder(Decoder):
         )
 
 
-def acceptance(path: Path, proposal: Path) -> float:
+def acceptance(path: DrawnPath, proposal: DrawnPath) -> float:
     """A: the probability that a walk goes from ``path`` to ``proposal``."""
     log = proposal.end.total - path.end.total + path.log_q[-1] - proposal.log_q[-1]
     return math.exp(min(0.0, log + math.log(path.tokens / proposal.tokens)))
 
 
-def begun(space: SearchSpace, walks: int, chain: Chain) -> dict[int, Path]:
+def begun(space: SearchSpace, walks: int, chain: Chain) -> dict[int, DrawnPath]:
     """For each walk a draw from q; none for a walk of which each try is lost."""
-    found: dict[int, Path] = {}
+    found: dict[int, DrawnPath] = {}
     for attempt in range(TRIES):
-        missing = {walk: Path((space.root,)) for walk in range(walks) if walk not in found}
+        missing = {walk: DrawnPath((space.root,)) for walk in range(walks) if walk not in found}
         if not missing:
             break
         found |= redrawn(space, missing, FIRST + attempt, chain)
     return dict(sorted(found.items()))
 
 
-def redrawn(space: SearchSpace, kept: dict[int, Path], step: int, chain: Chain) -> dict[int, Path]:
+def redrawn(space: SearchSpace, kept: dict[int, DrawnPath], step: int, chain: Chain) -> dict[int, DrawnPath]:
     """For each walk a hypothesis that begins with its prefix; none for a walk that ends in a dead end."""
-    growing, found = dict(kept), dict[int, Path]()
+    growing, found = dict(kept), dict[int, DrawnPath]()
     while growing:
         paths = list(growing.values())
         nodes, states = [path.end for path in paths], [path.states[-1] for path in paths]

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from sgdec.library import LoadedRun
     from sgdec.ranking import Ranking
     from sgdec.tuning.scored_lists import ScoredLists
-    from sgdec.tuning.sweep import Cell
+    from sgdec.tuning.sweep import SweptCell
 
 SWEEP = "Sweep"
 MOST = 10_000
 """The largest number of cells."""
 
 
-class Axis(click.ParamType):  # type: ignore[type-arg]  # generic in some versions of click
+class AxisParameter(click.ParamType):  # type: ignore[type-arg]  # generic in some versions of click
     """``NAME=VALUE,VALUE,...`` or ``NAME=LOW:HIGH:STEP``."""
 
     name = "axis"
@@ -85,7 +85,7 @@ def _values(text: str) -> list[Any]:
         help="Lists of 'sgdec decode --output-format jsonl --nbest N', in place of a decode of INPUT.",
     ),
     option(
-        "--axis", section=SWEEP, type=Axis(), multiple=True, metavar="NAME=VALUES",
+        "--axis", section=SWEEP, type=AxisParameter(), multiple=True, metavar="NAME=VALUES",
         help="NAME.weight of a predictor, alpha, beta, normalize, length_offset or nbest, with its values: 0,0.2,0.5 "
         "or LOW:HIGH:STEP. Repeatable.",
     ),
@@ -222,7 +222,7 @@ def _ranking(run: LoadedRun | None) -> Ranking:
 
 
 def _verified(
-    run: LoadedRun, given: dict[str, Any], cells: Sequence[Cell], references: Sequence[str]
+    run: LoadedRun, given: dict[str, Any], cells: Sequence[SweptCell], references: Sequence[str]
 ) -> list[float | None]:
     """For each cell the metric of a decode with its settings, for ``--verify`` of them."""
     from sgdec.tuning.metrics import METRICS
@@ -243,7 +243,7 @@ def _verified(
     return found
 
 
-def _as_json(cells: Sequence[Cell], decoded: Sequence[float | None]) -> list[dict[str, Any]]:
+def _as_json(cells: Sequence[SweptCell], decoded: Sequence[float | None]) -> list[dict[str, Any]]:
     return [
         {
             **cell.settings, "score": cell.score, "margin": cell.margin, "at_end": cell.at_end, "half": cell.half,

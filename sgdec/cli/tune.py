@@ -33,7 +33,7 @@ SHOWN = 6
 """Digits of weights in the config file."""
 
 
-class Bounds(click.ParamType):  # type: ignore[type-arg]  # generic in some versions of click
+class BoundsParameter(click.ParamType):  # type: ignore[type-arg]  # generic in some versions of click
     """``NAME=LOW,HIGH``; an end may be inf."""
 
     name = "bounds"
@@ -84,7 +84,7 @@ class Bounds(click.ParamType):  # type: ignore[type-arg]  # generic in some vers
     option("--alphas", section=TUNING, metavar="A,B,...", help="Values of the length penalty to choose from."),
     option("--beta", section=TUNING, is_flag=True, help="Tune the decoder's coverage penalty, too."),
     option(
-        "--bounds-of", section=TUNING, type=Bounds(), multiple=True, metavar="NAME=LOW,HIGH",
+        "--bounds-of", section=TUNING, type=BoundsParameter(), multiple=True, metavar="NAME=LOW,HIGH",
         help="Lowest and highest weight of a predictor, or of beta; default: 0,inf. Repeatable.",
     ),
     option(

@@ -261,10 +261,10 @@ class ScoredRows:
                 found.append(draw(tokens, scores, drawn, sentence=node.source.id, step=node.length))
             else:
                 found.append(None)
-        families = self.with_tokens([[] if each is None else [each[0]] for each in found])
+        made = [[] if each is None else [self._combined.continuation(at, each[0])] for at, each in enumerate(found)]
         return [
             None if each is None else Drawn(family[0], *each[1:])
-            for each, family in zip(found, families, strict=True)
+            for each, family in zip(found, self._made(made), strict=True)
         ]
 
     def distributions(self, chain: Chain, states: Sequence[float | None]) -> list[Distribution]:

@@ -14,7 +14,7 @@ from sgdec.tuning.metrics import CorpusMetric
 
 
 @dataclass(frozen=True, eq=False)
-class Lists:
+class FeatureLists:
     """N hypotheses of S sentences; those of a sentence are neighbours, in the order of its list."""
 
     names: tuple[str, ...]

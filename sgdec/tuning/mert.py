@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from sgdec.arrays import Floats
-from sgdec.tuning.lists import Lists
+from sgdec.tuning.lists import FeatureLists
 
 NARROW = 1e-9
 """An interval that is relatively narrower comes from rounding: of three lines through one point, pairs meet apart."""
@@ -22,7 +22,7 @@ STEP = 1.0
 
 
 def line_search(
-    lists: Lists, weights: Floats, direction: Floats, low: float = -np.inf, high: float = np.inf
+    lists: FeatureLists, weights: Floats, direction: Floats, low: float = -np.inf, high: float = np.inf
 ) -> tuple[float, float]:
     """The gamma in [low, high] with the best metric, and the metric, higher = better.
 
@@ -48,7 +48,7 @@ def line_search(
     return _middle(float(left[at]), float(right[at])), float(scores[at])
 
 
-def envelopes(lists: Lists, weights: Floats, direction: Floats) -> tuple[Floats, Floats, Floats]:
+def envelopes(lists: FeatureLists, weights: Floats, direction: Floats) -> tuple[Floats, Floats, Floats]:
     """The upper envelopes of all sentences: where they change, how statistics change there, and where they begin.
 
     Returns gammas ``[C]``, differences ``[C, D]``, and the sums ``[D]`` for gamma = -inf. All sentences walk along
@@ -90,7 +90,7 @@ def _middle(left: float, right: float) -> float:
 
 
 def mert(
-    lists: Lists,
+    lists: FeatureLists,
     weights: Floats,
     bounds: Floats,
     *,
@@ -114,7 +114,7 @@ def mert(
 
 
 def _climbed(
-    lists: Lists, weights: Floats, bounds: Floats, directions: int, generator: np.random.Generator
+    lists: FeatureLists, weights: Floats, bounds: Floats, directions: int, generator: np.random.Generator
 ) -> Floats:
     """A point from which no line leads to a better one."""
     score, size = lists.score(weights), len(weights)
@@ -152,7 +152,7 @@ def _random_start(weights: Floats, bounds: Floats, generator: np.random.Generato
     return found
 
 
-def grid(lists: Lists, points: Sequence[Sequence[float]]) -> Floats:
+def grid(lists: FeatureLists, points: Sequence[Sequence[float]]) -> Floats:
     """The best of some weights ``[P, F]``; of equally good ones the first."""
     return max((np.array(point, np.float64) for point in points), key=lists.score)
 

@@ -17,14 +17,14 @@ from __future__ import annotations
 import numpy as np
 
 from sgdec.arrays import Floats
-from sgdec.tuning.lists import Lists
+from sgdec.tuning.lists import FeatureLists
 
 DECAY = 0.999
 """That of Cherry and Foster."""
 
 
 def mira(
-    lists: Lists,
+    lists: FeatureLists,
     weights: Floats,
     bounds: Floats,
     *,

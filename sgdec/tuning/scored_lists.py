@@ -13,7 +13,7 @@ from sgdec.errors import SgdecError
 from sgdec.io.documents import parse_json
 from sgdec.ranking import Ranking
 from sgdec.text.lines import read_lines
-from sgdec.tuning.lists import Lists
+from sgdec.tuning.lists import FeatureLists
 from sgdec.tuning.metrics import CorpusMetric
 
 COVERAGE = "coverage"
@@ -99,10 +99,10 @@ class ScoredLists:
         divided = self.scores / np.array([penalty[length] for length in self.lengths.tolist()])[:, None]
         return divided if self.coverage is None else np.column_stack([divided, self.coverage])
 
-    def lists(self, ranking: Ranking, statistics: Floats, metric: CorpusMetric) -> Lists:
-        """For optimisers. ``statistics`` ``[N, D]``: those of the metric. Raises what `Lists` raises."""
+    def lists(self, ranking: Ranking, statistics: Floats, metric: CorpusMetric) -> FeatureLists:
+        """For optimisers. ``statistics`` ``[N, D]``: those of the metric. Raises what `FeatureLists` raises."""
         names = self.names if self.coverage is None else (*self.names, COVERAGE)
-        return Lists(names, self.features(ranking), statistics, self.starts, metric)
+        return FeatureLists(names, self.features(ranking), statistics, self.starts, metric)
 
     def statistics(self, metric: CorpusMetric, references: Sequence[str]) -> Floats:
         """``[N, D]``: of each hypothesis with the reference of its sentence; equal texts are compared once.

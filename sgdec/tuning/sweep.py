@@ -32,7 +32,7 @@ MOVED = 0.2
 
 
 @dataclass(frozen=True)
-class Cell:
+class SweptCell:
     """One point of the grid."""
 
     settings: Mapping[str, Any]
@@ -60,7 +60,7 @@ def sweep(
     metric: CorpusMetric,
     ranking: Ranking,
     seed: int = 1,
-) -> list[Cell]:
+) -> list[SweptCell]:
     """All cells of a grid, the last axis fastest.
 
     ``axes``: values by axis, which is ``NAME.weight`` of a predictor, one of `RANKING`, or ``nbest``. Other settings
@@ -94,7 +94,7 @@ def _cell(
     metric: CorpusMetric,
     ranking: Ranking,
     counts: Ints,
-) -> Cell:
+) -> SweptCell:
     ranking = replace(ranking, **{name: settings[name] for name in RANKING if name in settings})
     weights = [settings.get(f"{name}.weight", weight) for name, weight in lists.weights.items()]
     scores = lists.features(ranking) @ np.array(weights if lists.coverage is None else [*weights, ranking.beta])
@@ -104,7 +104,7 @@ def _cell(
     half = _best(scores, lists.starts, (sizes + 1) // 2)
     resampled = metric.scores(counts @ statistics[chosen])
     low, high = np.percentile(resampled, [2.5, 97.5])
-    return Cell(
+    return SweptCell(
         settings,
         float(metric.scores(statistics[chosen].sum(axis=0))),
         float(high - low) / 2,

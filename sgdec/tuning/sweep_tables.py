@@ -8,10 +8,10 @@ from typing import Any
 from sgdec.pages.page import render
 from sgdec.tasks.comparison_tables import TextTable
 from sgdec.tuning.metrics import CorpusMetric
-from sgdec.tuning.sweep import AT_END, MOVED, Cell
+from sgdec.tuning.sweep import AT_END, MOVED, SweptCell
 
 
-def table(cells: Sequence[Cell], metric: CorpusMetric, decoded: Sequence[float | None] = ()) -> TextTable:
+def table(cells: Sequence[SweptCell], metric: CorpusMetric, decoded: Sequence[float | None] = ()) -> TextTable:
     """One row for each cell. ``decoded``: the metric of a decode with its settings, if there was one."""
     best = best_cell(cells, metric)
     verified = any(score is not None for score in decoded)
@@ -34,7 +34,7 @@ def table(cells: Sequence[Cell], metric: CorpusMetric, decoded: Sequence[float |
     return TextTable(f"Re-ranked lists: {len(cells):,} settings", head, rows, notes)
 
 
-def best_cell(cells: Sequence[Cell], metric: CorpusMetric) -> Cell:
+def best_cell(cells: Sequence[SweptCell], metric: CorpusMetric) -> SweptCell:
     """The one with the best metric; of equally good ones the first."""
     return max(cells, key=lambda cell: metric.sign * cell.score)
 

@@ -25,7 +25,7 @@ import numpy as np
 from sgdec.arrays import Floats
 from sgdec.errors import SgdecError, UsageError
 from sgdec.io.writing import write_whole
-from sgdec.tuning.lists import Lists
+from sgdec.tuning.lists import FeatureLists
 from sgdec.tuning.mert import grid, mert
 from sgdec.tuning.metrics import METRICS, CorpusMetric
 from sgdec.tuning.mira import mira
@@ -114,7 +114,7 @@ def tune(
     called after each round.
 
     Raises UsageError for settings that the run does not have, or a folder of something else; SgdecError for a
-    sentence without a hypothesis, and for lists of which `ScoredLists` or `Lists` say why they cannot be used.
+    sentence without a hypothesis, and for lists of which `ScoredLists` or `FeatureLists` say why they cannot be used.
     """
     asked = Tuning(**tuning)
     for what, lines, expected in (("sources", sources, references), ("held-out sources", *held_out)):
@@ -223,7 +223,7 @@ class _Space:
                 found[seed] = own.score(best), named, {name: beta if name == BETA else alpha for name in options}
         return found
 
-    def _optimised(self, lists: Lists, start: Floats, generator: np.random.Generator) -> Floats:
+    def _optimised(self, lists: FeatureLists, start: Floats, generator: np.random.Generator) -> Floats:
         if self._tuning.method == "grid":
             if not np.isfinite(self._bounds).all() or POINTS ** (len(start) - 1) > MOST_POINTS:
                 raise UsageError(

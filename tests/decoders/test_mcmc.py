@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from sgdec_decoders.mcmc import McmcDecoder, Path, acceptance
+from sgdec_decoders.mcmc import DrawnPath, McmcDecoder, acceptance
 
 from sgdec import EOS, Node, Result
 from sgdec.arrays import Floats
@@ -48,7 +48,7 @@ def posterior(space: TinySpace) -> dict[Tokens, float]:
     return {tokens: math.exp(total - whole) for tokens, total in paths.items()}
 
 
-def proposals(space: SearchSpace, prefix: Path, chain: Chain) -> list[tuple[Path, float]]:
+def proposals(space: SearchSpace, prefix: DrawnPath, chain: Chain) -> list[tuple[DrawnPath, float]]:
     """Every end of a prefix with its log-probability; dead ends are left out."""
     (local,) = space.distributions([prefix.end], chain, [prefix.states[-1]])
     found = []
@@ -60,10 +60,10 @@ def proposals(space: SearchSpace, prefix: Path, chain: Chain) -> list[tuple[Path
     return found
 
 
-def kernel(space: TinySpace, chain: Chain) -> tuple[list[Path], Floats]:
+def kernel(space: TinySpace, chain: Chain) -> tuple[list[DrawnPath], Floats]:
     """All hypotheses that q can draw, and the probabilities ``[y, y']`` of one step, by enumeration."""
     here = opened(space)
-    paths = [path for path, _ in proposals(here, Path((here.root,)), chain)]
+    paths = [path for path, _ in proposals(here, DrawnPath((here.root,)), chain)]
     place_of = {path.end.tokens[:-1]: place for place, path in enumerate(paths)}
     matrix = np.zeros((len(paths), len(paths)))
     for y, path in enumerate(paths):
@@ -187,10 +187,10 @@ def test_a_space_without_an_end_has_no_hypothesis() -> None:
 
 
 def test_acceptance_is_a_probability_even_of_extreme_totals() -> None:
-    def path(total: float, log_q: Sequence[float]) -> Path:
+    def path(total: float, log_q: Sequence[float]) -> DrawnPath:
         root = opened(SPACES["dead end"]).root
         node = Node(root.family, EOS, (), total, root.states)
-        return Path((root,) * len(log_q) + (node,), (0.0, *log_q), (None,) * (len(log_q) + 1))
+        return DrawnPath((root,) * len(log_q) + (node,), (0.0, *log_q), (None,) * (len(log_q) + 1))
 
     assert acceptance(path(-1e5, [-1.0]), path(0.0, [-900.0, -1.0])) == 1.0
     assert acceptance(path(0.0, [-1.0]), path(-1e5, [-1.0])) == 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from sgdec.arrays import Floats, Ints
-from sgdec.tuning.lists import Lists
+from sgdec.tuning.lists import FeatureLists
 from sgdec.tuning.metrics import METRICS
 
 WORDS = 30
@@ -13,13 +13,13 @@ WORDS = 30
 
 def random_lists(
     rng: np.random.Generator, metric: str = "bleu", *, features: int = 4, sentences: int = 6, coarse: bool = False
-) -> Lists:
+) -> FeatureLists:
     """A few hypotheses of each sentence with random statistics; ``coarse``: small numbers, so many lines meet."""
     sizes = rng.integers(1, 8, sentences)
     values = rng.normal(size=(sizes.sum(), features))
     if coarse:
         values = np.round(2 * values)
-    return Lists(
+    return FeatureLists(
         tuple(f"f{k}" for k in range(features)), values, random_statistics(rng, metric, int(sizes.sum())),
         np.concatenate([[0], np.cumsum(sizes)]), METRICS[metric],
     )  # fmt: skip
@@ -41,7 +41,7 @@ def random_statistics(rng: np.random.Generator, metric: str, number: int) -> Flo
 
 def planted(
     rng: np.random.Generator, *, sentences: int = 50, size: int = 20, features: int = 5
-) -> tuple[Lists, Floats]:
+) -> tuple[FeatureLists, Floats]:
     """Lists whose references are the best hypotheses under hidden weights, and these weights: BLEU can be 100."""
     hidden = np.concatenate([[1.0], rng.uniform(0.1, 2.0, features - 1)])
     values = rng.normal(size=(sentences, size, features))
@@ -51,5 +51,5 @@ def planted(
     metric = METRICS["bleu"]
     outputs = [text for own in texts for text in own]
     statistics = metric.statistics(outputs, [each for each in references for _ in range(size)])
-    names = tuple(f"f{k}" for k in range(features))
-    return Lists(names, values.reshape(-1, features), statistics, np.arange(sentences + 1) * size, metric), hidden
+    names, starts = tuple(f"f{k}" for k in range(features)), np.arange(sentences + 1) * size
+    return FeatureLists(names, values.reshape(-1, features), statistics, starts, metric), hidden

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sgdec.arrays import Floats
-from sgdec.tuning.lists import Lists
+from sgdec.tuning.lists import FeatureLists
 from sgdec.tuning.mert import grid, line_search, mert
 from sgdec.tuning.mira import mira
 from tests.helpers.breadth import examples
@@ -19,7 +19,7 @@ from tests.helpers.tuning_lists import planted, random_lists
 METRIC = st.sampled_from(["bleu", "chrf", "ter"])
 
 
-def by_brute_force(lists: Lists, weights: Floats, direction: Floats, low: float, high: float) -> float:
+def by_brute_force(lists: FeatureLists, weights: Floats, direction: Floats, low: float, high: float) -> float:
     """The best metric of all intervals between any two crossings of lines of a sentence."""
     crossings = set()
     for first, last in zip(lists.starts[:-1].tolist(), lists.starts[1:].tolist(), strict=True):
@@ -58,7 +58,7 @@ def test_of_equally_good_intervals_the_widest_is_taken_and_its_middle() -> None:
     statistics = np.repeat(lists.statistics[:1], 3, axis=0)
     statistics[:, 2] = [3, 0, 3]
     statistics[:, [0, 1, 6]] = 5
-    lists = Lists(("a", "b"), features, statistics, np.array([0, 3]), lists.metric)
+    lists = FeatureLists(("a", "b"), features, statistics, np.array([0, 3]), lists.metric)
     weights, direction = np.array([1.0, 0.0]), np.array([0.0, 1.0])
     assert line_search(lists, weights, direction, -20.0, 14.0)[0] == -10.0
     assert line_search(lists, weights, direction, -2.0, 14.0)[0] == 9.0

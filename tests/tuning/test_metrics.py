@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sgdec import SgdecError
-from sgdec.tuning.lists import Lists
+from sgdec.tuning.lists import FeatureLists
 from sgdec.tuning.metrics import METRICS, _sacrebleu
 from tests.helpers.breadth import examples
 from tests.helpers.tuning_lists import random_lists
@@ -39,12 +39,13 @@ def test_scores_of_sums_are_those_of_sacrebleu(pairs: list[tuple[str, str]], key
 def test_wrong_lists_are_one_line(features: list[list[float]], starts: list[int], message: str) -> None:
     values = np.array(features)
     with pytest.raises(SgdecError) as raised:
-        Lists(("a", "b"), values, np.zeros((len(values), 2)), np.array(starts), METRICS["ter"])
+        FeatureLists(("a", "b"), values, np.zeros((len(values), 2)), np.array(starts), METRICS["ter"])
     assert message in str(raised.value)
 
 
 def test_of_equal_hypotheses_the_first_is_the_best() -> None:
-    lists = Lists(("a",), np.array([[1.0], [2.0], [2.0]]), np.zeros((3, 2)), np.array([0, 1, 3]), METRICS["ter"])
+    features, starts = np.array([[1.0], [2.0], [2.0]]), np.array([0, 1, 3])
+    lists = FeatureLists(("a",), features, np.zeros((3, 2)), starts, METRICS["ter"])
     assert lists.best(np.array([1.0])).tolist() == [0, 1]
     assert lists.best(np.array([-1.0])).tolist() == [0, 1]
 
@@ -53,5 +54,5 @@ def test_constant_features_are_named() -> None:
     lists = random_lists(np.random.default_rng(1), features=3)
     values = lists.features.copy()
     values[:, 1] = np.repeat(np.arange(lists.sentences), np.diff(lists.starts))
-    constant = Lists(lists.names, values, lists.statistics, lists.starts, lists.metric)
+    constant = FeatureLists(lists.names, values, lists.statistics, lists.starts, lists.metric)
     assert constant.constant == ["f1"]
