@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from typing import Any
 
 import pytest
@@ -53,6 +53,7 @@ def cluster(mark: str) -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_AUTH_MODE", "disabled")
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        Path(gettempdir(), "ray").mkdir(exist_ok=True)  # `Cluster` writes a file there, and does not make the folder
         node = {"num_cpus": 1, "object_store_memory": 80 << 20, "include_dashboard": False}
         with TemporaryDirectory(prefix="r", ignore_cleanup_errors=True) as folder:  # a short name: sockets are in it
             made = Cluster(initialize_head=True, head_node_args={**node, "temp_dir": folder})
