@@ -134,6 +134,7 @@ def sweep(ctx: click.Context, given: dict[str, Any]) -> int:
     from sgdec.text.lines import read_lines
     from sgdec.tuning.metrics import METRICS
     from sgdec.tuning.scored_lists import read_lists
+    from sgdec.tuning.sweep import require_axes
     from sgdec.tuning.sweep import sweep as swept
     from sgdec.tuning.sweep_tables import page, table
 
@@ -149,6 +150,7 @@ def sweep(ctx: click.Context, given: dict[str, Any]) -> int:
         if not given["input"]:
             raise UsageError("a sweep decodes INPUT, unless --lists FILE has its lists and nothing is verified.")
         run = list_settings(ctx, given, coverage=any(axes.get("beta", ())))
+        require_axes(run.parts.constellation.names, axes)
     if given["lists"] is not None:
         lists, ranking = read_lists(given["lists"]), _ranking(run)
     else:

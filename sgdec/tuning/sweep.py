@@ -6,7 +6,7 @@ suspicious if it takes many outputs from the ends of the lists, or would take ot
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
@@ -66,7 +66,9 @@ def sweep(
     ``axes``: values by axis, which is ``NAME.weight`` of a predictor, one of `RANKING`, or ``nbest``. Other settings
     are those of the lists and of ``ranking``. Raises UsageError for an unknown axis, and for beta without coverage.
     """
-    require_axes(lists, axes)
+    require_axes(lists.names, axes)
+    if any(axes.get("beta", ())) and lists.coverage is None:
+        raise UsageError("beta needs the coverage of hypotheses, and these lists have none: decode with --coverage.")
     statistics = lists.statistics(metric, references)
     counts = np.random.default_rng(seed).multinomial(
         len(references), np.full(len(references), 1 / len(references)), RESAMPLES
@@ -77,14 +79,12 @@ def sweep(
     ]
 
 
-def require_axes(lists: ScoredLists, axes: Mapping[str, Sequence[Any]]) -> None:
-    """Raise UsageError for an unknown axis, and for beta without coverage."""
-    known = [*(f"{name}.weight" for name in lists.names), *RANKING, NBEST]
+def require_axes(predictors: Sequence[str], axes: Iterable[str]) -> None:
+    """Raise UsageError for an unknown axis."""
+    known = [*(f"{name}.weight" for name in predictors), *RANKING, NBEST]
     for axis in axes:
         if axis not in known:
             raise UsageError(f"no axis {axis!r}. Available: {', '.join(known)}.")
-    if any(axes.get("beta", ())) and lists.coverage is None:
-        raise UsageError("beta needs the coverage of hypotheses, and these lists have none: decode with --coverage.")
 
 
 def _cell(
@@ -108,7 +108,7 @@ def _cell(
         settings,
         float(metric.scores(statistics[chosen].sum(axis=0))),
         float(high - low) / 2,
-        float(np.mean((place >= 0.9 * sizes) & (sizes > 1))),
+        float(np.mean((place >= sizes - np.maximum(sizes // 10, 1)) & (sizes > 1))),
         float(metric.scores(statistics[half].sum(axis=0))),
         tuple(lists.texts[at] for at in chosen.tolist()),
     )

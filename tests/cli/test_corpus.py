@@ -237,6 +237,10 @@ def test_workers_and_starters_are_killed_and_a_second_start_continues(
     assert decoded == LINES - 5 * len(done)
 
 
+def _children(pid: int) -> list[str]:
+    return subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True).stdout.split()
+
+
 def test_scores_survive_kills_a_deadly_line_and_a_touched_folder(
     tmp_path: Path, sgdec: Sgdec, begin: Begin
 ) -> None:
@@ -264,9 +268,9 @@ def test_scores_survive_kills_a_deadly_line_and_a_touched_folder(
     assert refused.status == 1 and "damaged" in refused.err
     kept.unlink()
     second = begin(tmp_path, *start)
-    _until(lambda: kept.exists())
-    victim = subprocess.run(["pgrep", "-P", str(second.pid)], capture_output=True, text=True).stdout.split()[0]
-    os.kill(int(victim), signal.SIGKILL)
+    workers: list[str] = []
+    _until(lambda: workers.extend(_children(second.pid)) or bool(workers))  # type: ignore[func-returns-value]
+    os.kill(int(workers[0]), signal.SIGKILL)
     ran = end(second)
     assert ran.status == 1 and "complete, 1 failed" in ran.err, ran.err
     assert sgdec(tmp_path, "corpus-merge", "d", "--output", "out").status == 1

@@ -1,0 +1,177 @@
+"""The promise of ``sgdec sweep`` and ``sgdec tune``: a cell has what its settings choose from the lists."""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sgdec.cli.main import main
+from sgdec.tuning.metrics import METRICS
+
+RUN = [
+    "--predictors", "trie,wc", "--trie.path", "lists/{id}.tsv", "--wc.weight", "0", "--vocab-size", "12",
+    "--max-length", "6", "--beam.size", "20",
+]  # fmt: skip
+OF_RUN = [*RUN, "--input-format", "ids"]
+LISTS = {
+    1: {"3 4 5": -1.0, "3 4": -0.5, "3 4 5 6 7": -2.5, "8": -3.0},
+    2: {"5 6": -1.0, "5 6 7 8": -1.2, "9 9": -0.2},
+    3: {"4 4 4 4": -2.0, "4": -0.1, "10 11 4": -2.2},
+}
+REFERENCES = ["3 4 5", "5 6 7 8", "4 4 4 4"]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("lists").mkdir()
+    for sentence, entries in LISTS.items():
+        Path(f"lists/{sentence}.tsv").write_text("".join(f"{text}\t{score}\n" for text, score in entries.items()))
+    Path("in.ids").write_text("3\n3\n3\n")
+    Path("ref").write_text("".join(f"{each}\n" for each in REFERENCES))
+    return tmp_path
+
+
+def cells(*args: str) -> list[dict[str, Any]]:
+    assert main(["sweep", *args, "--reference", "ref", "--json", "cells.json"]) == 0
+    found: list[dict[str, Any]] = json.loads(Path("cells.json").read_text())
+    return found
+
+
+def by_hand(trie: float, wc: float, alpha: float, normalize: str, metric: str) -> float:
+    """The metric of the best entries, by a plain loop over the lists."""
+    outputs = []
+    for entries in LISTS.values():
+        def rank(text: str, entries: dict[str, float] = entries) -> float:
+            length = len(text.split()) + 1
+            total = trie * entries[text] - wc * (length - 1)
+            return total / ((5 + length) / 6 if normalize == "gnmt" else length) ** alpha
+        outputs.append(max(sorted(entries, key=lambda text: -entries[text]), key=rank))
+    found = METRICS[metric]
+    return float(found.scores(found.statistics(outputs, REFERENCES).sum(axis=0)))
+
+
+@pytest.mark.parametrize("metric", ["bleu", "chrf", "ter"])
+def test_each_cell_is_what_its_settings_choose(metric: str) -> None:
+    found = cells(
+        *OF_RUN, "--axis", "wc.weight=0,-0.3,-2", "--axis", "alpha=0:1:0.5", "--axis", "normalize=gnmt,length",
+        "--metric", metric, "in.ids",
+    )  # fmt: skip
+    grid = list(product((0.0, -0.3, -2.0), (0.0, 0.5, 1.0), ("gnmt", "length")))
+    assert [(each["wc.weight"], each["alpha"], each["normalize"]) for each in found] == grid
+    for each, (wc, alpha, normalize) in zip(found, grid, strict=True):
+        assert each["score"] == pytest.approx(by_hand(1.0, wc, alpha, normalize, metric)), each
+
+
+def test_saved_lists_give_the_same_table_without_predictors(capsys: pytest.CaptureFixture[str]) -> None:
+    axes = ["--axis", "wc.weight=0,-1", "--axis", "trie.weight=1,2", "--axis", "nbest=1,3"]
+    first = cells(*OF_RUN, *axes, "--save", "saved.jsonl", "in.ids")
+    table = capsys.readouterr().out
+    assert cells("--lists", "saved.jsonl", *axes) == first
+    assert capsys.readouterr().out == table
+
+
+def test_verified_cells_are_decoded_again(capsys: pytest.CaptureFixture[str]) -> None:
+    found = cells(*OF_RUN, "--axis", "wc.weight=0,-0.3,-2", "--verify", "3", "--html", "page.html", "in.ids")
+    assert [each["decoded"] for each in found] == pytest.approx([each["score"] for each in found])
+    assert "decoded" in capsys.readouterr().out
+    assert "Re-ranked lists: 3 settings" in Path("page.html").read_text("utf-8")
+    assert sum(each["decoded"] is not None for each in cells(
+        *OF_RUN, "--axis", "wc.weight=0,-0.3,-2", "--verify", "1", "in.ids"
+    )) == 1  # fmt: skip
+
+
+def test_a_cell_that_wants_the_ends_of_lists_is_marked() -> None:
+    plain, turned = cells(*OF_RUN, "--axis", "trie.weight=1,-1", "in.ids")
+    assert (plain["at_end"], plain["suspicious"]) == (0.0, False)
+    assert (turned["at_end"], turned["suspicious"]) == (1.0, True)
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ([], "--axis: expected one or more axes, each once, with at most 10,000 cells together."),
+        (["--axis", "alpha=0", "--axis", "alpha=1"], "--axis: expected one or more axes, each once"),
+        (["--axis", "alpha=0:1:0.00001"], "--axis alpha=0:1:0.00001: expected NAME=VALUE,"),
+        (["--axis", "alpha"], "--axis alpha: expected NAME=VALUE,"),
+        (["--axis", "alpha=gnmt"], "--axis alpha=gnmt: expected numbers."),
+        (["--axis", "nbest=1.5"], "--axis nbest=1.5: expected whole numbers."),
+        (["--axis", "normalize=1"], "--axis normalize=1: expected gnmt or length."),
+        (["--axis", "ngram.weight=1"], "no axis 'ngram.weight'. Available: trie.weight, wc.weight, alpha, beta,"),
+        (["--axis", "beta=0.2"], "--coverage needs a predictor with attention"),
+        (["--axis", "alpha=0", "--beam.size", "1"], "lists need several hypotheses: give --nbest N."),
+    ],
+)
+def test_wrong_calls_are_one_line(args: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sweep", *OF_RUN, *args, "--reference", "ref", "in.ids"]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda rows: rows[1]["hypotheses"].clear(), "sentence 2 has no hypotheses"),
+        (lambda rows: rows[1]["hypotheses"][0].pop("scores"), "sentence 2: a hypothesis without scores and weights"),
+        (lambda rows: rows[1]["hypotheses"][0]["weights"].update(wc=None), "sentence 2: a hypothesis without scores"),
+        (lambda rows: rows[1]["hypotheses"][0]["weights"].update(wc=3.0), "sentence 2: a hypothesis has the weights"),
+        (lambda rows: rows.pop(), "3 references for 2 lists: expected one for each."),
+        (lambda rows: rows.clear(), "saved.jsonl has no lists."),
+    ],
+)
+def test_wrong_lists_are_one_line(change: Any, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    cells(*OF_RUN, "--axis", "alpha=0", "--save", "saved.jsonl", "in.ids")
+    rows = [json.loads(line) for line in Path("saved.jsonl").read_text().splitlines()]
+    change(rows)
+    Path("saved.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    capsys.readouterr()
+    assert main(["sweep", "--lists", "saved.jsonl", "--axis", "alpha=0", "--reference", "ref"]) == 1
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+
+
+def test_a_beta_needs_lists_with_coverage(capsys: pytest.CaptureFixture[str]) -> None:
+    cells(*OF_RUN, "--axis", "alpha=0", "--save", "saved.jsonl", "in.ids")
+    assert main(["sweep", "--lists", "saved.jsonl", "--axis", "beta=0,0.2", "--reference", "ref"]) == 2
+    assert "beta needs the coverage of hypotheses, and these lists have none" in capsys.readouterr().err
+
+
+def test_tuning_writes_a_file_whose_options_decode_as_well(capsys: pytest.CaptureFixture[str]) -> None:
+    tune = [
+        "tune", *OF_RUN, "--bounds-of", "wc=-5,5", "--metric", "chrf", "--reference", "ref", "--held-out", "in.ids",
+        "ref", "--folder", "tuned", "--seeds", "1", "in.ids",
+    ]  # fmt: skip
+    assert main(tune) == 1
+    out = capsys.readouterr()
+    assert "lists/4.tsv" in out.err  # of held-out sentences, whose numbers follow
+    for sentence, entries in LISTS.items():
+        Path(f"lists/{sentence + 3}.tsv").write_text("".join(f"{text}\t{score}\n" for text, score in entries.items()))
+    assert main(tune) == 0
+    out = capsys.readouterr()
+    first, *_, last = (line.split() for line in out.out.splitlines() if line.lstrip()[:1].isdigit())
+    assert float(first[3]) < float(last[3]) == 100.0
+    assert first[3:5] == [first[3]] * 2  # the held-out sentences are the same ones
+    assert "the development set has 3 sentences" in out.err and "weights below 0 (wc)" in out.err
+    decode = ["decode", "--config", "tuned/tuned.toml", *RUN[:4], *RUN[6:], "--input-format", "ids"]
+    assert main([*decode, "--beam.stop", "full", "--output-format", "ids", "--output", "out", "in.ids"]) == 0
+    assert Path("out").read_text().splitlines() == REFERENCES
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--alphas", "0,x"], "--alphas 0,x: expected numbers, such as 0,0.6,1."),
+        (["--bounds-of", "wc=1"], "--bounds-of wc=1: expected NAME=LOW,HIGH, such as wc=-2,2"),
+        (["--bounds-of", "wc=nan,1"], "--bounds-of wc=nan,1: expected NAME=LOW,HIGH"),
+        (["--bounds-of", "lm=0,1"], "bounds of 'lm', which is not tuned. Available: trie, wc."),
+        (["--beta"], "--coverage needs a predictor with attention"),
+    ],
+)
+def test_wrong_tunings_are_one_line(args: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tune", *OF_RUN, *args, "--reference", "ref", "--folder", "tuned", "in.ids"]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
