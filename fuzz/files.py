@@ -298,10 +298,10 @@ TARGETS: tuple[FileTarget, ...] = (
            "in.txt:text outputs.txt:text", **ANY),
     target("compare lists", "compare list.nbest list.jsonl --json out", "list.nbest:text list.jsonl:json", **ANY),
     target("weights", "decode --predictors wc,trie --trie.path allowed.tsv --vocab-size 9 --max-length 2 "
-           "--input-format ids --weights weights in.ids", "in.ids weights=outputs.ids:text allowed.tsv", **ANY),
+           "--input-format ids --weights sentence.weights in.ids", "in.ids sentence.weights:text allowed.tsv", **ANY),
     target("weights of scores", "score --predictors wc,trie --trie.path allowed.tsv --vocab-size 9 "
-           "--input-format ids --weights weights in.ids outputs.ids",
-           "in.ids outputs.ids weights=in.ids:text allowed.tsv", **ANY),
+           "--input-format ids --weights sentence.weights in.ids outputs.ids",
+           "in.ids outputs.ids sentence.weights:text allowed.tsv", **ANY),
     target("sweep", "sweep --lists list.jsonl --axis alpha=0,1 --reference outputs.txt --html out",
            "list.jsonl:json outputs.txt:text", **ANY),
     target("sweep config", "sweep --config decode.toml --axis alpha=0,1 --reference outputs.ids --max-length 2 "
@@ -313,8 +313,8 @@ TARGETS: tuple[FileTarget, ...] = (
            "in.txt",
            "in.txt outputs.txt length.weights letters.spm:binary other.txt=in.txt:text held.txt=outputs.txt:text",
            **ANY),
-    target("tune config", "tune --config decode.toml --seeds 1 --rounds 1 --reference outputs.ids --folder out "
-           "in.ids", "in.ids outputs.ids decode.toml:text", **ANY),
+    target("tune config", "tune --config decode.toml --alphas 0,1 --seeds 1 --rounds 1 --reference outputs.ids "
+           "--folder out in.ids", "in.ids outputs.ids decode.toml:text", **ANY),
     target("tune", "tune --predictors wc,trie --trie.path allowed.tsv --vocab-size 9 --max-length 2 "
            "--input-format ids --seeds 1 --rounds 1 --reference outputs.ids --folder out in.ids",
            "in.ids:text outputs.ids:text allowed.tsv", **ANY),

@@ -126,6 +126,7 @@ def lists() -> None:
         "--vocab-size", "7", "--input-format", "ids", "--reference", "outputs.ids", "--output", "diagnosis.jsonl",
         "in.ids",
     ])  # fmt: skip
+    write("sentence.weights", "1 0.5\n0 1\n-1 2\n")
     write("list.jsonl", "".join(json.dumps({**row, "id": n}) + "\n" for n, row in enumerate(rows, 1)))
     for sentence in (1, 2, 3):
         write(f"ngrams/{sentence}.txt", f"{sentence + 3} : 0.5\n1 4 : 0.25\n4 5 2 : 0.125\n")
