@@ -162,13 +162,16 @@ class LoadedRun:
         """The same run with other weights, and with other options of its decoder; nothing is loaded again.
 
         ``weights``: by predictor; the others keep theirs. ``decoding``: such as ``alpha=0.6`` of `beam`. Both runs
-        can be used. Raises UsageError for an unknown predictor or option, and for a wrong value.
+        can be used. Raises UsageError for an unknown predictor or option, for a wrong value, and for weights of a run
+        that has those of each sentence.
 
         >>> run = load("wc", "beam", wc={"weight": -1.0}, vocab_size=5, max_length=2)
         >>> shortest = run.with_weights({"wc": 1.0}, size=2)
         >>> [found.best.score for each in (run, shortest) for found in each.decode([[3, 4]])]
         [2.0, 0.0]
         """
+        if weights and self.settings.weights is not None:
+            raise UsageError(f"the weights of each sentence are in {self.settings.weights}; load the run without it.")
         own = {name: plain(value) for name, value in decoding.items()}
         changed = {name: plain(value) for name, value in weights.items()}
         return LoadedRun(self.parts.with_weights(changed, own), self.settings, self.lengths)

@@ -16,6 +16,7 @@ from sgdec.collector import collector_spared
 from sgdec.errors import SgdecError, UsageError
 from sgdec.io.limits import real_number
 from sgdec.io.writing import write_all, write_whole
+from sgdec.plugins.host import Host, name_of
 from sgdec.plugins.options import describe
 from sgdec.search.blame import told
 from sgdec.settings import INPUT, OUTPUT
@@ -151,6 +152,8 @@ def sweep(ctx: click.Context, given: dict[str, Any]) -> int:
             raise UsageError("a sweep decodes INPUT, unless --lists FILE has its lists and nothing is verified.")
         run = list_settings(ctx, given, coverage=any(axes.get("beta", ())))
         require_axes(run.parts.constellation.names, axes)
+    if given["lists"] is not None and given["save"] is not None:
+        raise UsageError("--save: the lists are already in --lists.")
     if given["lists"] is not None:
         lists, ranking = read_lists(given["lists"]), _ranking(run)
     else:
@@ -178,10 +181,9 @@ def list_settings(ctx: click.Context, given: dict[str, Any], *, coverage: bool) 
     """The run, with lists as long as its beam, and a full search, unless options say otherwise."""
     settings, dotted = running.settings(ctx, given)
     decoder = settings["decoder"]
-    own = dotted.setdefault(decoder, {})
+    own = dotted.setdefault(name_of(decoder), {})
     settings = {**settings, "coverage": coverage}
-    run = running.load(settings, dotted, decoder=decoder)
-    options = {each.name: each.default for each in describe(type(run.parts.decoder))}
+    options = {each.name: each.default for each in describe(Host(settings["plugin_file"]).load("decoder", decoder))}
     if "stop" in options and "stop" not in own:
         own["stop"] = "full"
     if settings["nbest"] == 1:

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 TUNING = "Tuning"
 FEW = 200
 """Development sets with fewer sentences are too small for weights that hold for other sentences."""
-SHOWN = 6
-"""Digits of weights in the config file."""
 
 
 class BoundsParameter(click.ParamType):  # type: ignore[type-arg]  # generic in some versions of click
@@ -214,6 +212,8 @@ def _warnings(found: Tuned, given: dict[str, Any]) -> Iterator[str]:
         gained, also = sign * (best.development - first.development), sign * (best.held_out - first.held_out)
         if gained > 0 and also < gained / 2:
             yield f"the development set gained {gained:.2f}, held-out ones {also:.2f}: the weights are overfitted"
+    if constant := found.rounds[0].constant:
+        yield f"{', '.join(constant)}: the same for all hypotheses of each sentence, so its weight decides nothing"
     lowered = [name for name, weight in best.weights.items() if weight < 0]
     if lowered:
         yield f"weights below 0 ({', '.join(lowered)}): exact decoders then need lower bounds of these predictors"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -76,8 +75,3 @@ class FeatureLists:
     def score(self, weights: Floats) -> float:
         """The metric of the best hypotheses, with the sign that makes higher better."""
         return self.metric.sign * float(self.metric.scores(self.statistics[self.best(weights)].sum(axis=0)))
-
-
-def starts_of(lists: Sequence[Sequence[object]]) -> Ints:
-    """``[S + 1]``: where each list begins if they are joined."""
-    return np.concatenate([[0], np.cumsum([len(each) for each in lists])]).astype(np.int64)

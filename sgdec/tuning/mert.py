@@ -8,7 +8,7 @@ between neighbouring crossings of all sentences, and its maximum over gamma is f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -97,7 +97,6 @@ def mert(
     restarts: int = 20,
     directions: int = 20,
     generator: np.random.Generator,
-    progress: Callable[[int], object] = lambda done: None,
 ) -> Floats:
     """The weights ``[F]`` with the best metric on the lists; the first one keeps its value.
 
@@ -106,11 +105,7 @@ def mert(
     follow each other until none of them finds anything better. The first of equally good results is returned.
     """
     starts = [weights, *(_random_start(weights, bounds, generator) for _ in range(restarts))]
-    found = []
-    for number, start in enumerate(starts):
-        found.append(_climbed(lists, start, bounds, directions, generator))
-        progress(number + 1)
-    return max(found, key=lists.score)
+    return max((_climbed(lists, start, bounds, directions, generator) for start in starts), key=lists.score)
 
 
 def _climbed(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -41,28 +42,31 @@ class ScoredLists:
     def of(cls, rows: Iterable[Mapping[str, Any]], name: str) -> ScoredLists:
         """From rows as ``sgdec decode --output-format jsonl`` writes them; messages call them ``name``.
 
-        Raises SgdecError for a sentence without hypotheses, and for hypotheses without scores by predictor or with
-        weights that differ.
+        Row N must be that of sentence N. Raises SgdecError for another one, for a sentence without hypotheses, and
+        for hypotheses without finite scores by predictor or with weights that differ.
         """
         weights: Mapping[str, float] = {}
         scores, lengths, coverage, texts, starts = [], [], [], [], [0]
-        for row in rows:
-            where = f"{name}, sentence {row.get('id')}"
+        for number, row in enumerate(rows, 1):
+            where = f"{name}, sentence {number}"
+            if row.get("id") != number:
+                raise SgdecError(f"{where}: the row has the id {row.get('id')}; expected all sentences in order.")
             if not row.get("hypotheses"):
                 raise SgdecError(f"{where} has no hypotheses: expected a list for each sentence.")
             for each in row["hypotheses"]:
                 try:
-                    own, found = dict(each["weights"]), [float(score) for score in each["scores"].values()]
+                    own = {predictor: float(weight) for predictor, weight in each["weights"].items()}
+                    found = [float(score) for score in each["scores"].values()]
                     lengths.append(len(each["tokens"]) + 1)
                     texts.append(" ".join(map(str, each["tokens"])) if each["text"] is None else str(each["text"]))
-                    if None in own.values() or list(own) != list(each["scores"]):
+                    if list(own) != list(each["scores"]) or not all(map(math.isfinite, [*own.values(), *found])):
                         raise ValueError
                 except (KeyError, TypeError, ValueError, AttributeError):
                     raise SgdecError(
-                        f"{where}: a hypothesis without scores and weights of all predictors. Expected JSON lines of "
-                        "sgdec decode, whose decoder gives each predictor one weight."
+                        f"{where}: a hypothesis without numbers as scores and weights of all predictors. Expected "
+                        "JSON lines of sgdec decode, whose decoder gives each predictor one weight."
                     ) from None
-                if own != (weights := weights or own):
+                if list(own.items()) != list((weights := weights or own).items()):
                     raise SgdecError(
                         f"{where}: a hypothesis has the weights {own}, and others have {dict(weights)}; expected the "
                         "same for all."
@@ -78,17 +82,6 @@ class ScoredLists:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(self.weights)
-
-    def first(self, size: int) -> ScoredLists:
-        """The first ``size`` hypotheses of each list."""
-        kept = np.arange(len(self.scores)) - np.repeat(self.starts[:-1], np.diff(self.starts)) < size
-        sizes = np.minimum(np.diff(self.starts), size)
-        return replace(
-            self, scores=self.scores[kept], lengths=self.lengths[kept],
-            coverage=None if self.coverage is None else self.coverage[kept],
-            texts=tuple(text for text, keeps in zip(self.texts, kept.tolist(), strict=True) if keeps),
-            starts=np.concatenate([[0], np.cumsum(sizes)]),
-        )  # fmt: skip
 
     def features(self, ranking: Ranking) -> Floats:
         """``[N, K]``: the scores by predictor, divided by the length penalty; ``[N, K + 1]`` with coverage.

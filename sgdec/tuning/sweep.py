@@ -44,7 +44,6 @@ class SweptCell:
     """The share of outputs from the last tenths of their lists."""
     half: float
     """The metric if the lists were half as long."""
-    texts: tuple[str, ...]
 
     @property
     def suspicious(self) -> bool:
@@ -110,7 +109,6 @@ def _cell(
         float(high - low) / 2,
         float(np.mean((place >= sizes - np.maximum(sizes // 10, 1)) & (sizes > 1))),
         float(metric.scores(statistics[half].sum(axis=0))),
-        tuple(lists.texts[at] for at in chosen.tolist()),
     )
 
 

@@ -18,7 +18,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from sgdec.library import LoadedRun, Sentence
 
 Method: TypeAlias = Literal["mert", "mira", "grid"]
-METHODS: tuple[Method, ...] = get_args(Method)
 Row: TypeAlias = dict[str, Any]
 POINTS = 11
 """The values of each weight in a grid."""
@@ -77,6 +76,8 @@ class Round:
     """The number of hypotheses that no list had before."""
     promised: tuple[float, ...]
     """The metric on all lists so far of the best point of each seed; empty in the last round."""
+    constant: tuple[str, ...]
+    """The features that have one value in each list, so that their weights decide nothing."""
     outputs: tuple[str, ...]
     held_out_outputs: tuple[str, ...]
 
@@ -109,9 +110,8 @@ def tune(
     """Tune the weights of a run on a development set; its lists should have many hypotheses (``nbest``).
 
     ``tuning``: the fields of `Tuning`. ``held_out``: other sources with their references; their numbers (``{id}``)
-    follow those of the development set. ``folder``: keeps the lists
-    of each decode; what it already has is not decoded again. ``watch`` sees the results of each decode; ``ended`` is
-    called after each round.
+    follow those of the development set. ``folder``: keeps the lists of each decode; what it already has is not
+    decoded again. ``watch`` sees the results of each decode; ``ended`` is called after each round.
 
     Raises UsageError for settings that the run does not have, or a folder of something else; SgdecError for a
     sentence without a hypothesis, and for lists of which `ScoredLists` or `FeatureLists` say why they cannot be used.
@@ -144,7 +144,6 @@ def _rounds(
     lists: list[dict[tuple[int, ...], Row]] = [{} for _ in references]
     for number in range(1, tuning.rounds + 1):
         changed = run.with_weights(weights, **options)
-
         both = _decoded(changed, [*sources, *held_out[0]], number, kept, watch)
         rows, others = both[: len(sources)], both[len(sources) :]
         new = sum(_merged(own, row, space.start[0]) for own, row in zip(lists, rows, strict=True))
@@ -152,7 +151,8 @@ def _rounds(
         yield Round(
             weights, options, _score(metric, rows, references),
             _score(metric, others, held_out[1]) if others else None, new,
-            tuple(metric.sign * score for score, _, _ in found.values()), _outputs(rows), _outputs(others),
+            tuple(metric.sign * score for score, _, _ in found.values()), space.constant, _outputs(rows),
+            _outputs(others),
         )  # fmt: skip
         if not found:
             return
@@ -180,6 +180,8 @@ class _Space:
         weights = dict(zip(constellation.names, (weight or 0.0 for weight in constellation.weights), strict=True))
         options = {"alpha": ranking.alpha} if tuning.alphas else {}
         self.start = weights, {**options, **({BETA: ranking.beta} if tuning.beta else {})}
+        self.constant: tuple[str, ...] = ()
+        """The features that have one value in each list, after `optima`."""
         covered = run.settings.coverage or ranking.uses_coverage
         self._names = (*weights, *([BETA] if covered else []))
         self._alphas = tuning.alphas or (ranking.alpha,)
@@ -193,6 +195,8 @@ class _Space:
         own = {} if tuning.beta else {BETA: (ranking.beta, ranking.beta)}
         self._bounds = np.array([{**given, **own}.get(name, (0.0, np.inf)) for name in self._names])
         first = weights[self._names[0]]
+        if self._names[0] in given:
+            raise UsageError(f"bounds of {self._names[0]!r}, the first predictor, whose weight keeps its value.")
         if not first:
             raise UsageError(f"the first weight, that of {self._names[0]}, stays 0: list another predictor first.")
         self._bounds[0] = first
@@ -216,6 +220,7 @@ class _Space:
         found: dict[int, tuple[float, dict[str, float], dict[str, float]]] = {}
         for seed, alpha in product(range(self._tuning.seeds), self._alphas):
             own = scored.lists(replace(self._ranking, alpha=alpha), statistics, self._metric)
+            self.constant = tuple(own.constant)
             best = self._optimised(own, start, np.random.default_rng([number, seed]))
             if seed not in found or own.score(best) > found[seed][0]:
                 named = dict(zip(self._names, best.tolist(), strict=True))

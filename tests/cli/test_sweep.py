@@ -116,8 +116,12 @@ def test_wrong_calls_are_one_line(args: list[str], message: str, capsys: pytest.
     ("change", "message"),
     [
         (lambda rows: rows[1]["hypotheses"].clear(), "sentence 2 has no hypotheses"),
-        (lambda rows: rows[1]["hypotheses"][0].pop("scores"), "sentence 2: a hypothesis without scores and weights"),
-        (lambda rows: rows[1]["hypotheses"][0]["weights"].update(wc=None), "sentence 2: a hypothesis without scores"),
+        (lambda rows: rows[1]["hypotheses"][0].pop("scores"), "sentence 2: a hypothesis without num"),
+        (lambda rows: rows[1]["hypotheses"][0]["weights"].update(wc=None), "sentence 2: a hypothesis without num"),
+        (lambda rows: rows[1]["hypotheses"][0]["weights"].update(wc="x"), "sentence 2: a hypothesis without num"),
+        (lambda rows: rows[1]["hypotheses"][0]["scores"].update(wc=1e999), "sentence 2: a hypothesis without num"),
+        (lambda rows: rows.reverse(), "sentence 1: the row has the id 3; expected all sentences in order."),
+        (lambda rows: swap(rows[1]["hypotheses"][0]), "sentence 2: a hypothesis has the weights {'wc'"),
         (lambda rows: rows[1]["hypotheses"][0]["weights"].update(wc=3.0), "sentence 2: a hypothesis has the weights"),
         (lambda rows: rows.pop(), "3 references for 2 lists: expected one for each."),
         (lambda rows: rows.clear(), "saved.jsonl has no lists."),
@@ -132,6 +136,12 @@ def test_wrong_lists_are_one_line(change: Any, message: str, capsys: pytest.Capt
     assert main(["sweep", "--lists", "saved.jsonl", "--axis", "alpha=0", "--reference", "ref"]) == 1
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
+
+
+def swap(hypothesis: dict[str, Any]) -> None:
+    """List its predictors in another order."""
+    for name in ("scores", "weights"):
+        hypothesis[name] = dict(reversed(hypothesis[name].items()))
 
 
 def test_a_beta_needs_lists_with_coverage(capsys: pytest.CaptureFixture[str]) -> None:
@@ -167,6 +177,7 @@ def test_tuning_writes_a_file_whose_options_decode_as_well(capsys: pytest.Captur
         (["--alphas", "0,x"], "--alphas 0,x: expected numbers, such as 0,0.6,1."),
         (["--bounds-of", "wc=1"], "--bounds-of wc=1: expected NAME=LOW,HIGH, such as wc=-2,2"),
         (["--bounds-of", "wc=nan,1"], "--bounds-of wc=nan,1: expected NAME=LOW,HIGH"),
+        (["--bounds-of", "trie=0,1"], "bounds of 'trie', the first predictor, whose weight keeps its value."),
         (["--bounds-of", "lm=0,1"], "bounds of 'lm', which is not tuned. Available: trie, wc."),
         (["--beta"], "--coverage needs a predictor with attention"),
     ],
@@ -175,3 +186,11 @@ def test_wrong_tunings_are_one_line(args: list[str], message: str, capsys: pytes
     assert main(["tune", *OF_RUN, *args, "--reference", "ref", "--folder", "tuned", "in.ids"]) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
+
+
+def test_a_predictor_that_decides_nothing_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    for sentence in LISTS:
+        Path(f"lists/{sentence}.tsv").write_text("3 4\t-1\n5 6\t-2\n")  # of the same length
+    tune = ["tune", *OF_RUN, "--reference", "ref", "--folder", "tuned", "--seeds", "1", "--rounds", "2", "in.ids"]
+    assert main(tune) == 0
+    assert "wc: the same for all hypotheses of each sentence, so its weight decides nothing" in capsys.readouterr().err

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
@@ -128,6 +130,15 @@ def test_a_wrong_file_of_weights_is_one_line(tmp_path: Path, lines: str, message
     assert message in str(raised.value)
 
 
+def test_weights_of_each_sentence_are_not_overruled_in_silence(tmp_path: Path) -> None:
+    path = tmp_path / "weights"
+    path.write_text("1 1 1\n" * SENTENCES, encoding="utf-8")
+    run = loaded(1, "beam", (1.0, 1.0, 1.0), weights=path)
+    assert found(run.with_weights({}, size=1)) == found(loaded(1, "beam", (1.0, 1.0, 1.0), beam={"size": 1}))
+    with pytest.raises(UsageError, match="; load the run without it"):
+        run.with_weights({"wc": 2.0})
+
+
 def test_a_sentence_without_weights_fails_alone(tmp_path: Path) -> None:
     path = tmp_path / "weights"
     path.write_text("1 1 1\n" * (SENTENCES - 1), encoding="utf-8")
@@ -167,6 +178,22 @@ def test_the_command_line_decodes_and_scores_with_them(
     capsys.readouterr()
     assert main(["score", *options, "input", "outputs"]) == 0
     assert capsys.readouterr().out.split() == ["-1.000000", "1.000000"]
+
+
+def test_a_corpus_has_the_weights_of_its_own_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("input").write_text("3\n3\n3\n", encoding="utf-8")
+    Path("list").write_text("3 4\t-1\n5\t-2\n", encoding="utf-8")
+    Path("weights").write_text("1 0\n1 2\n1 -3\n", encoding="utf-8")
+    options = [
+        "--predictors", "trie,wc", "--trie.path", "list", "--vocab-size", "9", "--input-format", "ids", "--weights",
+        "weights",
+    ]  # fmt: skip
+    assert main(["decode", *options, "--output-format", "ids", "--output", "one", "input"]) == 0
+    corpus = ["corpus", "input", "--output", "d", "--chunk", "1", "--workers", "1", "--", *options]
+    subprocess.run([sys.executable, "-m", "sgdec", *corpus], check=True, capture_output=True)
+    assert main(["corpus-merge", "d", "--output", "merged"]) == 0
+    assert Path("merged").read_text("utf-8") == Path("one").read_text("utf-8") == "3 4\n5\n3 4\n"
 
 
 def test_resume_refuses_other_weights(
