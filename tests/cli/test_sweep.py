@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ RUN = [
     "--max-length", "6", "--beam.size", "20",
 ]  # fmt: skip
 OF_RUN = [*RUN, "--input-format", "ids"]
+CHRF = ["--metric", "chrf", "in.ids"]
 LISTS = {
     1: {"3 4 5": -1.0, "3 4": -0.5, "3 4 5 6 7": -2.5, "8": -3.0},
     2: {"5 6": -1.0, "5 6 7 8": -1.2, "9 9": -0.2},
@@ -83,6 +85,43 @@ def test_verified_cells_are_decoded_again(capsys: pytest.CaptureFixture[str]) ->
     assert sum(each["decoded"] is not None for each in cells(
         *OF_RUN, "--axis", "wc.weight=0,-0.3,-2", "--verify", "1", "in.ids"
     )) == 1  # fmt: skip
+
+
+def test_penalties_are_verified_too() -> None:
+    found = cells(*OF_RUN, "--axis", "alpha=0,1", "--axis", "normalize=length,gnmt", "--verify", "4", *CHRF)
+    assert [each["decoded"] for each in found] == pytest.approx([each["score"] for each in found])
+    assert len({each["score"] for each in found}) > 1  # else options of the ranking would not be seen
+
+
+def rows_of(*lists: list[tuple[str, float, float]]) -> str:
+    """JSON lines with these outputs, scores and coverages."""
+    return "".join(
+        json.dumps({"id": number, "hypotheses": [
+            {"tokens": list(map(int, text.split())), "text": None, "score": score, "coverage": coverage,
+             "scores": {"lm": score}, "weights": {"lm": 1.0}}
+            for text, score, coverage in own
+        ]}) + "\n"
+        for number, own in enumerate(lists, 1)
+    )  # fmt: skip
+
+
+def test_beta_adds_coverage_and_half_lists_are_the_first_halves() -> None:
+    short = [("7", -1.0, -5.0), ("8", -1.5, -4.0), ("3 4 5", -2.0, 0.0)]
+    Path("lists.jsonl").write_text(rows_of(short, [("5 6 7 8", -1.0, 0.0)], [("4 4 4 4", -1.0, 0.0)]))
+    low, high = cells("--lists", "lists.jsonl", "--axis", "beta=0.1,0.3", "--metric", "chrf")
+    assert low["score"] < high["score"] == 100.0  # -1 - 0.5 beside -2, and -1 - 1.5 beside -2
+    assert low["half"] == low["score"] > 0 and high["half"] < 100.0 and high["suspicious"]
+    assert (low["at_end"], high["at_end"]) == (0.0, pytest.approx(1 / 3))
+
+
+def test_the_margin_is_half_a_bootstrap_interval_of_95_percent() -> None:
+    texts = ["3 4 5 6", "5 6 7 8", "4 4 9 9", "3 3 3 3", "9 8 7 6"] * 8
+    Path("lists.jsonl").write_text(rows_of(*[[(text, -1.0, 0.0)] for text in texts]))
+    Path("ref").write_text("3 4 5 7\n5 6 7 8\n4 4 4 4\n3 3 3 5\n1 1 1 1\n" * 8)
+    (cell,) = cells("--lists", "lists.jsonl", "--axis", "alpha=0", "--metric", "ter")
+    edits = [1.0, 0.0, 2.0, 1.0, 4.0] * 8
+    spread = 100 * statistics.pstdev(edits) / 4 / len(edits) ** 0.5  # of the mean, each reference having 4 words
+    assert cell["margin"] == pytest.approx(1.96 * spread, rel=0.08)
 
 
 def test_a_cell_that_wants_the_ends_of_lists_is_marked() -> None:

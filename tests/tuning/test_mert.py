@@ -82,6 +82,31 @@ def test_no_optimiser_makes_the_lists_worse_or_leaves_the_bounds(seed: int, metr
         assert np.all((bounds[:, 0] <= found) & (found <= bounds[:, 1]))
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_an_epoch_of_mira_is_a_plain_loop(seed: int) -> None:
+    """Hope and fear of each sentence in turn, with a document that fades; the mean, scaled to the first weight."""
+    lists, _ = planted(np.random.default_rng(seed), sentences=15)
+    start, free = np.array([1.0, 0.1, 0.1, 0.1, 0.1]), np.array([[-np.inf, np.inf]] * 5)
+    order = np.random.default_rng([seed, 1]).permutation(15)
+    w, document, size, visited = start.copy(), np.zeros(10), 0.0, []
+    for sentence in order.tolist():
+        own = range(lists.starts[sentence], lists.starts[sentence + 1])
+        gain = {h: float(lists.metric.scores(document + lists.statistics[h])) / 100 * (size + 1) for h in own}
+        hope = max(own, key=lambda h: float(lists.features[h] @ w) + gain[h])
+        fear = max(own, key=lambda h: float(lists.features[h] @ w) - gain[h])
+        apart = lists.features[hope] - lists.features[fear]
+        missing = gain[hope] - gain[fear] - float(apart @ w)
+        if missing > 0:
+            w = w + min(0.05, missing / float(apart @ apart)) * apart
+        document, size = 0.999 * (document + lists.statistics[hope]), 0.999 * (size + 1)
+        visited.append(w)
+    mean = np.sum(visited, axis=0)
+    mean /= mean[0]
+    assert lists.score(mean) > lists.score(start)
+    found = mira(lists, start, free, epochs=1, generator=np.random.default_rng([seed, 1]))
+    np.testing.assert_allclose(found, mean, rtol=1e-12)
+
+
 def test_planted_weights_are_found() -> None:
     rng = np.random.default_rng(3)
     exact, share = 0, []

@@ -27,6 +27,16 @@ def test_scores_of_sums_are_those_of_sacrebleu(pairs: list[tuple[str, str]], key
     assert metric.scores(np.stack([sums, 2 * sums]))[0] == metric.scores(sums)
 
 
+@pytest.mark.parametrize("longer", [True, False])
+def test_brevity_is_that_of_sacrebleu(longer: bool) -> None:
+    few, many = ["a b c d e f", "g h i j k"], ["a b c d e f x y", "g h i j k z"]
+    outputs, references = (many, few) if longer else (few, many)
+    metric = METRICS["bleu"]
+    expected = _sacrebleu("bleu").corpus_score(outputs, [references]).score
+    assert float(metric.scores(metric.statistics(outputs, references).sum(axis=0))) == pytest.approx(expected)
+    assert 60 < expected < 99
+
+
 @pytest.mark.parametrize(
     ("features", "starts", "message"),
     [

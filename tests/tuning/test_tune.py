@@ -14,6 +14,7 @@ from sgdec import BOS, EOS, Predictor, Scores, SgdecError, Source, UsageError
 from sgdec.library import LoadedRun
 from sgdec.protocol import Candidates
 from sgdec.tuning.tune import Round, Tuned, tune
+from tests.helpers.attentive import Attentive
 
 V, SENTENCES, SIZE = 8, 12, 9
 SOURCES = [[3]] * SENTENCES
@@ -165,3 +166,41 @@ def test_one_weight_alone_is_nothing_to_tune(references: list[str]) -> None:
 def test_each_source_has_a_reference(references: list[str]) -> None:
     with pytest.raises(SgdecError, match="12 sources and 11 references: expected one for each"):
         tune(loaded(0.0), SOURCES, references[1:])
+
+
+def test_optimisers_are_keyed_by_round_and_seed(monkeypatch: pytest.MonkeyPatch, references: list[str]) -> None:
+    seen: list[float] = []
+
+    def noting(lists: Any, weights: Any, bounds: Any, *, generator: np.random.Generator) -> Any:
+        seen.append(generator.random())
+        return weights
+
+    monkeypatch.setattr("sgdec.tuning.tune.mert", noting)
+    tune(loaded(0.0), SOURCES, references, seeds=2, rounds=2)
+    assert seen == [np.random.default_rng([1, seed]).random() for seed in range(2)]
+
+
+def test_alpha_is_chosen_from_its_grid() -> None:
+    wanted = loaded(0.8).with_weights({}, alpha=1.0, normalize="length")
+    references = [" ".join(map(str, found.best.tokens)) for found in wanted.decode(SOURCES)]
+    start = loaded(0.8).with_weights({}, normalize="length")
+    found = tune(start, SOURCES, references, metric="chrf", alphas=(0.0, 0.5, 1.0), seeds=1, bounds={"b": (0.8, 0.8)})
+    assert found.rounds[0].options == {"alpha": 0.0}
+    assert (found.best.options, found.best.development) == ({"alpha": 1.0}, pytest.approx(100.0))
+    assert found.run.parts.decoder.ranking.alpha == 1.0
+
+
+def test_beta_is_a_weight_of_the_coverage() -> None:
+    """An output that stops early leaves the last word unread; the model alone prefers it."""
+
+    def loaded(beta: float) -> LoadedRun:
+        read = Attentive([0, 1, 2, 2, 2], strength=0.9)
+        options: dict[str, Any] = {"beam": {"size": 20, "stop": "full", "beta": beta}, "wc": {"weight": 0.5}}
+        return sgdec.load({"read": read, "wc": "wc"}, vocab_size=5, max_length=3, nbest=20, coverage=True, **options)
+
+    sources = [[3, 4, 3]] * 3
+    references = [" ".join(map(str, found.best.tokens)) for found in loaded(1.5).decode(sources)]
+    assert all(references) and not any(found.best.tokens for found in loaded(0.0).decode(sources))
+    found = tune(loaded(0.0), sources, references, metric="chrf", beta=True, seeds=1, bounds={"wc": (0.5, 0.5)})
+    assert found.best.options.keys() == {"beta"}
+    assert found.best.options["beta"] > 0.5 and found.best.development == pytest.approx(100.0)
