@@ -88,7 +88,8 @@ def test_verified_cells_are_decoded_again(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_penalties_are_verified_too() -> None:
-    found = cells(*OF_RUN, "--axis", "alpha=0,1", "--axis", "normalize=length,gnmt", "--verify", "4", *CHRF)
+    axes = ["--axis", "wc.weight=-0.8", "--axis", "alpha=0,1", "--axis", "normalize=length,gnmt"]
+    found = cells(*OF_RUN, *axes, "--verify", "4", *CHRF)
     assert [each["decoded"] for each in found] == pytest.approx([each["score"] for each in found])
     assert len({each["score"] for each in found}) > 1  # else options of the ranking would not be seen
 
