@@ -55,16 +55,12 @@ class FeatureLists:
     @cached_property
     def there(self) -> Flags:
         """``[S, L]``: which places of `padded` have a hypothesis."""
-        sizes = np.diff(self.starts)
-        found: Flags = np.arange(sizes.max()) < sizes[:, None]
-        return found
+        return places(self.starts)
 
     @cached_property
     def padded(self) -> Floats:
         """``[S, L, F]``: the features of each sentence; zeros after the last hypothesis."""
-        found = np.zeros((*self.there.shape, self.features.shape[1]))
-        found[self.there] = self.features
-        return found
+        return padded(self.features, self.starts, 0.0)
 
     def best(self, weights: Floats) -> Ints:
         """``[S]``: the number of the best hypothesis of each sentence; of equal ones the first."""
@@ -75,3 +71,18 @@ class FeatureLists:
     def score(self, weights: Floats) -> float:
         """The metric of the best hypotheses, with the sign that makes higher better."""
         return self.metric.sign * float(self.metric.scores(self.statistics[self.best(weights)].sum(axis=0)))
+
+
+def places(starts: Ints) -> Flags:
+    """``[S, L]``: where each sentence has a hypothesis, if all lists had the length L of the longest."""
+    sizes = np.diff(starts)
+    found: Flags = np.arange(sizes.max()) < sizes[:, None]
+    return found
+
+
+def padded(values: Floats, starts: Ints, fill: float) -> Floats:
+    """``[S, L, ...]``: the values ``[N, ...]`` of all hypotheses by sentence; ``fill`` after the last one."""
+    there = places(starts)
+    found = np.full((*there.shape, *values.shape[1:]), fill)
+    found[there] = values
+    return found

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from sgdec.arrays import Floats, Ints
+from sgdec.arrays import FORBIDDEN, Floats, Ints
 from sgdec.errors import UsageError
 from sgdec.ranking import Ranking
+from sgdec.tuning.lists import padded
 from sgdec.tuning.metrics import CorpusMetric
 from sgdec.tuning.scored_lists import ScoredLists
 
@@ -98,9 +99,9 @@ def _cell(
     weights = [settings.get(f"{name}.weight", weight) for name, weight in lists.weights.items()]
     scores = lists.features(ranking) @ np.array(weights if lists.coverage is None else [*weights, ranking.beta])
     sizes = np.minimum(np.diff(lists.starts), settings.get(NBEST, np.iinfo(np.int64).max))
-    chosen = _best(scores, lists.starts, sizes)
-    place = chosen - lists.starts[:-1]
-    half = _best(scores, lists.starts, (sizes + 1) // 2)
+    by_sentence = padded(scores, lists.starts, FORBIDDEN)
+    place = _best(by_sentence, sizes)
+    chosen, half = (lists.starts[:-1] + each for each in (place, _best(by_sentence, (sizes + 1) // 2)))
     resampled = metric.scores(counts @ statistics[chosen])
     low, high = np.percentile(resampled, [2.5, 97.5])
     return SweptCell(
@@ -112,10 +113,7 @@ def _cell(
     )
 
 
-def _best(scores: Floats, starts: Ints, sizes: Ints) -> Ints:
-    """``[S]``: the best of the first hypotheses of each list; of equal ones the first."""
-    there = np.arange(sizes.max()) < sizes[:, None]
-    padded = np.full(there.shape, -np.inf)
-    padded[there] = scores[(starts[:-1, None] + np.arange(sizes.max()))[there]]
-    found: Ints = starts[:-1] + np.argmax(padded, axis=1)
+def _best(scores: Floats, sizes: Ints) -> Ints:
+    """``[S]``: the place of the best of the first hypotheses of each list; of equal ones the first."""
+    found: Ints = np.argmax(np.where(np.arange(scores.shape[1]) < sizes[:, None], scores, FORBIDDEN), axis=1)
     return found
