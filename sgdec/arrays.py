@@ -145,7 +145,14 @@ def rows(values: Array, places: Sequence[int]) -> Array:
 
 
 def maximum(grid: Array) -> Array:
-    """The maximum of each block: ``[rows, BLOCK, blocks]`` -> ``[rows, blocks]``; NaN if a block has one."""
+    """The maximum of each block: ``[rows, BLOCK, blocks]`` -> ``[rows, blocks]``; NaN if a block has one.
+
+    Two steps, first over an eighth of each block: a step over few long lines takes a fraction of the time of one over
+    many short ones.
+    """
+    rows, size, width = grid.shape
+    if size > 8 and size % 8 == 0:
+        grid = maximum(grid.reshape(rows, 8, size // 8 * width)).reshape(rows, size // 8, width)
     found: Array = grid.max(axis=1) if isinstance(grid, np.ndarray) else grid.amax(dim=1)
     return found
 

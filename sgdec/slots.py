@@ -9,8 +9,12 @@ are never copied.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import repeat
-from typing import TYPE_CHECKING, TypeAlias
+from itertools import chain, count, repeat
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import numpy as np
+
+from sgdec.arrays import Flags
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,6 +41,8 @@ class Slot:
 class SlotPool:
     """Rows of several tensors, ``[capacity, ...]`` each; the capacity grows by doubling.
 
+    With ``heads`` they are ``[heads, capacity, ...]``, so that what `get` returns has the rows of each head together.
+
     ``docs/howto/plugins.md`` has a predictor that uses a pool.
 
     >>> import torch
@@ -49,28 +55,30 @@ class SlotPool:
     1
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, heads: bool = False) -> None:
+        self._axis = int(heads)
         self._tensors: tuple[Tensor, ...] = ()
         self._free: list[int] = []
 
     @property
     def capacity(self) -> int:
-        return len(self._tensors[0]) if self._tensors else 0
+        return self._tensors[0].shape[self._axis] if self._tensors else 0
 
     @property
     def used(self) -> int:
         return self.capacity - len(self._free)
 
     def put(self, rows: Sequence[Tensor]) -> list[Slot]:
-        """Copy row i of all tensors, ``[n, ...]`` each, into a free slot; return n handles in the order of the rows.
+        """Copy row i of all tensors into a free slot; return n handles in the order of the rows.
 
-        The first rows determine dtypes and device. Raises ValueError for rows that require gradients, because a pool
-        of such rows would keep the computation graph of every earlier step in memory.
+        ``rows``: ``[n, ...]`` or ``[heads, n, ...]`` each. The first rows determine dtypes and device. Raises
+        ValueError for rows that require gradients, because a pool of such rows would keep the computation graph of
+        every earlier step in memory.
 
         Handles can be deleted at any moment, even during this call. So slot numbers are popped one by one, and each
         gets its handle before any operation that can fail.
         """
-        wanted = len(rows[0])
+        wanted = rows[0].shape[self._axis]
         if not wanted:
             return []
         if any(tensor.requires_grad for tensor in rows):
@@ -80,7 +88,7 @@ class SlotPool:
         slots = [Slot(self._free.pop(), self._free) for _ in range(wanted)]
         where = _numbers(slots, rows[0])
         for tensor, new in zip(self._tensors, rows, strict=True):
-            tensor.index_copy_(0, where, new)
+            tensor.index_copy_(self._axis, where, new)
         return slots
 
     def get(self, slots: Sequence[Slot]) -> tuple[Tensor, ...]:
@@ -90,16 +98,17 @@ class SlotPool:
     def part(self, slots: Sequence[Slot], tensors: slice) -> tuple[Tensor, ...]:
         """The rows of these handles, from a slice of the tensors."""
         where = _numbers(slots, self._tensors[0])
-        return tuple(tensor.index_select(0, where) for tensor in self._tensors[tensors])
+        return tuple(tensor.index_select(self._axis, where) for tensor in self._tensors[tensors])
 
     def _grow(self, rows: Sequence[Tensor], wanted: int) -> None:
         old = self.capacity
         new = max(2 * old, FIRST_CAPACITY)
         while new - old + len(self._free) < wanted:
             new *= 2
-        larger = tuple(row.new_empty(new, *row.shape[1:]) for row in rows)
+        axis = self._axis
+        larger = tuple(row.new_empty(*row.shape[:axis], new, *row.shape[axis + 1 :]) for row in rows)
         for tensor, before in zip(larger, self._tensors, strict=False):
-            tensor[:old] = before
+            tensor.narrow(axis, 0, old).copy_(before)
         self._tensors = larger
         self._free[:0] = range(new - 1, old - 1, -1)  # changed in place, because handles refer to this list
 
@@ -113,6 +122,44 @@ def _numbers(slots: Sequence[Slot], like: Tensor) -> Tensor:
 
 Trail: TypeAlias = tuple[Slot, ...]
 """The handle of a prefix: the slots of the earlier steps that the model looks back at, then that of the last step."""
+
+
+class Union(NamedTuple):
+    """The slots of many trails, grouped by sentence; a slot that several trails of a sentence share is there once."""
+
+    slots: list[Slot]
+    """``[sentences * width]``; after the slots of a sentence, an arbitrary one fills the rest of the width."""
+    seen: Flags
+    """``[sentences, most, width]``: which slots belong to which trail of a sentence."""
+
+    @classmethod
+    def of(cls, trails: Sequence[Sequence[Trail]], *, room: int = 0) -> Union:
+        """``trails``: by sentence; at least one has a slot. ``room``: the number of places to leave at the end of
+        each sentence, which no trail sees.
+
+        >>> a, b, c = (Slot(number, []) for number in range(3))
+        >>> union = Union.of([[(a, b), (a, c)], [(b,)]])
+        >>> [slot.number for slot in union.slots], union.seen.astype(int).tolist()
+        ([0, 1, 2, 1, 0, 0], [[[1, 1, 0], [1, 0, 1]], [[1, 0, 0], [0, 0, 0]]])
+        """
+        places = [dict(zip(dict.fromkeys(chain.from_iterable(own)), count(), strict=False)) for own in trails]
+        width = max(map(len, places)) + room
+        filler = next(slot for own in places for slot in own)
+        slots: list[Slot] = []
+        rows: list[int] = []
+        lengths: list[int] = []
+        columns: list[int] = []
+        most = max(map(len, trails))
+        for sentence, (own, at) in enumerate(zip(trails, places, strict=True)):
+            slots += at
+            slots += (filler,) * (width - len(at))
+            rows += range(sentence * most, sentence * most + len(own))
+            for trail in own:
+                lengths.append(len(trail))
+                columns += map(at.__getitem__, trail)
+        seen = np.zeros((len(trails) * most, width), np.bool_)
+        seen[np.repeat(rows, lengths), columns] = True
+        return cls(slots, seen.reshape(len(trails), most, width))
 
 
 class PrefixPool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from sgdec.arrays import Array, Ints
+from sgdec.arrays import Array, Ints, maximum, to_numpy
 
 if TYPE_CHECKING:
     import torch
@@ -43,7 +43,7 @@ def _top_numpy(values: npt.NDArray[Any], k: int) -> Ints:
     else:
         covered = BLOCK * blocks
         grid = values[:, :covered].reshape(rows, BLOCK, blocks)
-        maxima = grid.max(axis=1)  # [rows, blocks]
+        maxima = to_numpy(maximum(grid))  # [rows, blocks]
         least = _kth_best(maxima, k)
         at_row, block = np.nonzero(~(maxima < least))
         found, place = np.nonzero(~(grid[at_row, :, block] < least[at_row]))

@@ -14,7 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sgdec.slots import FIRST_CAPACITY, Slot, SlotPool
+from sgdec.slots import FIRST_CAPACITY, Slot, SlotPool, Union
 
 
 @given(st.lists(st.one_of(st.integers(0, 700), st.floats(0, 1)), max_size=12))
@@ -123,3 +123,40 @@ def test_rows_that_would_keep_their_computation_alive_are_refused() -> None:
     assert pool.used == 0
     with torch.inference_mode():
         assert len(pool.put((torch.zeros(1), layer(torch.zeros(1, 2))))) == 1
+
+
+@given(st.lists(st.integers(1, 400), min_size=1, max_size=5))
+def test_with_heads_first_rows_are_the_same(sizes: list[int]) -> None:
+    plain, by_head = SlotPool(), SlotPool(heads=True)
+    held: list[tuple[Slot, Slot]] = []
+    for number, size in enumerate(sizes):
+        rows = torch.randn(size, 3, 2) + number
+        held += zip(plain.put((rows,)), by_head.put((rows.transpose(0, 1),)), strict=True)
+    assert plain.used == by_head.used == len(held)
+    asked = held[::-3]
+    (expected,), (found,) = plain.get([slot for slot, _ in asked]), by_head.get([slot for _, slot in asked])
+    assert torch.equal(found.transpose(0, 1), expected) and found[0].is_contiguous()
+
+
+@given(st.data())
+def test_a_union_has_each_slot_of_a_sentence_once(data: st.DataObject) -> None:
+    known = [Slot(number, []) for number in range(9)]
+    trail = st.lists(st.sampled_from(known), unique=True).map(tuple)
+    trails = data.draw(st.lists(st.lists(trail, min_size=1, max_size=4), min_size=1, max_size=4))
+    if not any(own for each in trails for own in each):
+        return
+    room = data.draw(st.integers(0, 3))
+    union = Union.of(trails, room=room)
+    sentences, _, width = union.seen.shape
+    assert len(union.slots) == sentences * width and sentences == len(trails)
+    for number, own in enumerate(trails):
+        slots = union.slots[number * width : (number + 1) * width]
+        different = len({slot for each in own for slot in each})
+        assert len(set(slots[:different])) == different
+        for place, each in enumerate(own):
+            assert [slot for slot, there in zip(slots, union.seen[number, place], strict=True) if there] == [
+                slot for slot in slots[:different] if slot in each
+            ]
+            assert union.seen[number, place].sum() == len(each)
+    assert width == room + max(len({slot for each in own for slot in each}) for own in trails)
+    assert not union.seen[:, :, width - room :].any()

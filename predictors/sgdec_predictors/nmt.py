@@ -31,7 +31,7 @@ from sgdec.slots import PrefixPool, Trail
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from sgdec.models.base import Memory, Rows, Seq2Seq
+    from sgdec.models.base import Memory, Seq2Seq
     from sgdec.models.cuda_graphs import Step
     from sgdec.models.jointly import Stopwatch
 Found = TypeVar("Found")
@@ -214,6 +214,8 @@ class NmtPredictor(BatchPredictor):
 
     def _memory(self, sentences: Sequence[Sentence]) -> Memory:
         """The encoded sources, each once, and the source of each row; cached as long as they are the same."""
+        from sgdec.models.base import Rows
+
         places: dict[int, int] = {}
         unique: list[Sentence] = []
         for sentence in sentences:
@@ -222,7 +224,8 @@ class NmtPredictor(BatchPredictor):
                 unique.append(sentence)
         if self._batch is None or list(map(id, self._batch[0])) != list(places):
             self._batch = unique, _batch(unique)
-        return self._batch[1]._replace(rows=_rows([places[id(sentence)] for sentence in sentences], self._device))
+        owners = [places[id(sentence)] for sentence in sentences]
+        return self._batch[1]._replace(rows=Rows.of(owners, self._device))
 
     def _in_own_tokens(self, source: Source) -> Source:
         """The source in this model's tokens, if the run has others (the model is inside a wrapper)."""
@@ -254,25 +257,6 @@ def _batch(sentences: Sequence[Sentence]) -> Memory:
     lengths = torch.tensor([len(sentence.values) for sentence in sentences], device=values.device)
     mask = torch.arange(values.shape[1], device=values.device) < lengths[:, None]
     return Memory(values, keys, mask, torch.stack([sentence.first for sentence in sentences]))
-
-
-def _rows(owners: Sequence[int], device: str) -> Rows | None:
-    """``owners``: for each row the index of its sentence; None if row i belongs to sentence i."""
-    import torch
-
-    from sgdec.models.base import Rows
-
-    if list(owners) == list(range(len(owners))):
-        return None
-    rows_of: list[list[int]] = [[] for _ in range(1 + max(owners))]
-    column = []
-    for row, owner in enumerate(owners):
-        column.append(len(rows_of[owner]))
-        rows_of[owner].append(row)
-    most = max(map(len, rows_of))
-    grid = [rows + [0] * (most - len(rows)) for rows in rows_of]
-    cell = [owner * most + place for owner, place in zip(owners, column, strict=True)]
-    return Rows(torch.tensor(grid, device=device), torch.tensor(cell, device=device))
 
 
 @sgdec.hookimpl

@@ -9,7 +9,7 @@ which files `sgdec train` reads.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -30,6 +30,26 @@ class Rows(NamedTuple):
     """[B, most] the prefixes of each sentence, as numbers; unused places have the number of an arbitrary prefix"""
     cell: Tensor
     """[R] the position of each prefix in the flattened grid"""
+
+    @classmethod
+    def of(cls, owners: Sequence[int], device: torch.device | str) -> Rows | None:
+        """``owners``: for each prefix the number of its sentence; None if prefix i belongs to sentence i.
+
+        >>> Rows.of([0, 0, 1], "cpu")
+        Rows(grid=tensor([[0, 1],
+                [2, 0]]), cell=tensor([0, 1, 2]))
+        """
+        if list(owners) == list(range(len(owners))):
+            return None
+        rows_of: list[list[int]] = [[] for _ in range(1 + max(owners))]
+        column = []
+        for row, owner in enumerate(owners):
+            column.append(len(rows_of[owner]))
+            rows_of[owner].append(row)
+        most = max(map(len, rows_of))
+        grid = [rows + [0] * (most - len(rows)) for rows in rows_of]
+        cell = [owner * most + place for owner, place in zip(owners, column, strict=True)]
+        return cls(torch.tensor(grid, device=device), torch.tensor(cell, device=device))
 
 
 class Memory(NamedTuple):

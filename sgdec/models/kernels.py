@@ -1,13 +1,14 @@
-"""Matrix products with weights that no longer change: packed once for the processor, in fp32 or in 8 bits.
+"""Matrix products with weights that no longer change: packed once for the processor, in fp32, bf16 or 8 bits.
 
 A `Product` maps x [..., K] to x W^T + b [..., N]. The functions that make products, from the simplest to the fastest:
 
 - `plain_linear`: computes `torch.nn.functional.linear`, on any device in any precision;
-- `packed_linear`: packs fp32 weights once in oneDNN's layout. This was measured to be 1.3 to 2 times as fast, and row
-  i of a product does not depend on the number of rows. PyTorch's public interface to packed weights,
-  `torch.utils.mkldnn`, is no faster than the plain product, because it converts every input and output;
+- `packed_linear`: packs weights in fp32 or bf16 once in oneDNN's layout. This was measured to be 1.3 to 2 times as
+  fast, and in fp32 row i of a product does not depend on the number of rows. PyTorch's public interface to packed
+  weights, `torch.utils.mkldnn`, is no faster than the plain product, because it converts every input and output;
 - `int8_linear`: weights and inputs in 8 bits, summed in 32 bits (GNMT, Wu et al. 2016, section 6). The range of the
-  input is fixed beforehand, never measured over a batch, so a row's result depends, bit for bit, on that row alone.
+  input is fixed beforehand, never measured over a batch, so a row's result depends, bit for bit, on that row alone;
+- `int8_by_row`: the same for inputs of unknown range: each row has its own, and its result depends on that row alone.
 
 The fast products use operators that only PyTorch's compiler is meant to call (``torch.ops.mkldnn``,
 ``torch.ops.onednn``), or that PyTorch will remove together with its quantised tensors (``torch.ops.quantized``). Each
@@ -41,8 +42,12 @@ LEVELS = 127
 """Equation 12: weights are integers in [-127, 127], and so are inputs if the processor adds without overflow."""
 NARROW_LEVELS = 63
 """Processors without VNNI add two 8-bit products in 16 bits; with unsigned inputs of 7 bits the sum always fits."""
+SMALLEST = 1e-30
+"""The smallest range of a row of inputs."""
 ROWS = 64
-"""The number of rows for which fp32 weights are packed; any number of rows can be multiplied."""
+"""The number of rows for which weights are packed; any number of rows can be multiplied."""
+PACKED = {torch.float32: 1e-4, torch.bfloat16: 0.25}
+"""The precisions of packed weights, each with the largest error of a test whose results are up to 35."""
 
 
 class Kernels:
@@ -69,9 +74,9 @@ def plain_linear(weight: Tensor, bias: Tensor | None = None) -> Product:
 
 
 def packed_linear(weight: Tensor, bias: Tensor | None = None) -> Product:
-    """x W^T + b for weights that will not change; packed if they are fp32 and on a CPU whose operator works."""
+    """x W^T + b for weights that will not change; packed if they are on a CPU whose operator works."""
     weight, bias = weight.detach(), None if bias is None else bias.detach().clone()
-    if weight.device.type != "cpu" or weight.dtype != torch.float32 or not _packs():
+    if weight.device.type != "cpu" or not packs(weight.dtype):
         return plain_linear(weight.clone(), bias)
     return _packed(weight, bias)
 
@@ -98,6 +103,22 @@ def int8_linear(weight: Tensor, scale: Tensor, bias: Tensor | None, bound: float
     """
     make, levels = int8_way()
     return make(weight, scale / LEVELS, bias, bound, levels)
+
+
+def int8_by_row(weight: Tensor, bias: Tensor | None = None) -> Product:
+    """x W^T + b in 8 bits for finite weights [N, K] in fp32: each row of inputs is rounded to steps of its own largest
+    value.
+
+    The products are summed as in `int8_linear`; their scale, one for each row, is applied afterwards. CPU only.
+    """
+    product = int8_linear(*quantise_rows(weight), None, 1.0)
+    constant = torch.zeros(len(weight)) if bias is None else bias.detach().float().clone()
+
+    def by_row(x: Tensor) -> Tensor:
+        largest = torch.linalg.vector_norm(x, torch.inf, -1, keepdim=True).clamp_(min=SMALLEST)
+        return torch.addcmul(constant, product(x / largest), largest)
+
+    return by_row
 
 
 def quantise_input(x: Tensor, bound: float, levels: int = LEVELS) -> Tensor:
@@ -173,14 +194,30 @@ INT8_WAYS: tuple[tuple[Int8Maker, int], ...] = (
 
 
 @cache
-def _packs() -> bool:
-    """Whether packed fp32 products work here."""
+def packs(dtype: torch.dtype) -> bool:
+    """Whether packed products work here in this precision."""
+    if dtype not in PACKED:
+        return False
     x, weight, bias = torch.linspace(-1, 1, 240).view(5, 48), torch.linspace(-1, 1, 336).view(7, 48), torch.ones(7)
+    expected = F.linear(x, weight, bias)
     try:
-        result = _packed(weight, bias)(x)
+        result = _packed(weight.to(dtype), bias.to(dtype))(x.to(dtype))
     except (AttributeError, NotImplementedError, RuntimeError):
         return False
-    return torch.allclose(result, F.linear(x, weight, bias), atol=1e-4)
+    return result.dtype == dtype and torch.allclose(result.float(), expected, atol=PACKED[dtype])
+
+
+def described(precision: str, device: str) -> str:
+    """How products in ``fp32``, ``bf16``, ``fp64`` or ``int8`` are computed here, for the last lines of a run."""
+    if device != "cpu":
+        return f"{precision} on {device}"
+    if precision != "int8":
+        dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}.get(precision, torch.float64)
+        return f"{precision}, weights packed by oneDNN" if packs(dtype) else f"{precision}, weights as they are"
+    make, levels = int8_way()
+    names: dict[Int8Maker, str] = {onednn_int8: "oneDNN", fbgemm_int8: "FBGEMM"}
+    library = names.get(make, "float64, which is slow")
+    return f"8 bits by {library}" + ("" if levels == LEVELS else ", inputs in 7 bits")
 
 
 @cache

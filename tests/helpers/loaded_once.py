@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 import pytest
 
@@ -50,11 +50,12 @@ def probe_models_once(patch: pytest.MonkeyPatch) -> None:
     """Until the patch is undone, a Hugging Face model is compared with itself once for all its predictors."""
     from sgdec_predictors.pretrained import probe as module
 
-    compare, compared = module.probe, WeakSet[Any]()
+    compare, compared = module.probe, WeakKeyDictionary[Any, bool]()
 
     def probe_once(prefixes: Any, *given: Any, **more: Any) -> None:
         if prefixes.module not in compared:
             compare(prefixes, *given, **more)
-        compared.add(prefixes.module)
+            compared[prefixes.module] = prefixes.shares
+        prefixes.shares = compared[prefixes.module] and prefixes.may_share
 
     patch.setattr(module, "probe", probe_once)

@@ -22,6 +22,7 @@ from sgdec.models.kernels import (
     Int8Maker,
     Product,
     fbgemm_int8,
+    int8_by_row,
     int8_linear,
     is_right,
     packed_linear,
@@ -83,11 +84,21 @@ def test_packed_products_are_those_of_float64(shape: tuple[int, int], biased: bo
         torch.testing.assert_close(product(x).double(), expected, rtol=1e-5, atol=1e-4)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
-def test_other_precisions_are_multiplied_as_ever(dtype: torch.dtype) -> None:
-    weight, bias = weights(7, 5, dtype)
-    x = torch.randn(3, 5, dtype=dtype)
+def test_float64_is_multiplied_as_ever() -> None:
+    weight, bias = weights(7, 5, torch.float64)
+    x = torch.randn(3, 5, dtype=torch.float64)
     assert torch.equal(packed_linear(weight, bias)(x), F.linear(x, weight, bias))
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_products_in_bf16_are_those_of_float64_rounded(shape: tuple[int, int]) -> None:
+    weight, bias = weights(*shape, torch.bfloat16)
+    product = packed_linear(weight, bias)
+    for rows in ROWS:
+        x = torch.randn(rows, shape[1]).bfloat16()
+        expected = F.linear(x.double(), weight.double(), bias.double())
+        assert product(x).dtype == torch.bfloat16
+        torch.testing.assert_close(product(x).double(), expected, rtol=2**-8, atol=2**-8)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -186,6 +197,26 @@ def test_a_row_is_the_same_bit_for_bit_whatever_the_other_rows(
 
 
 @each_way
+def test_a_row_of_inputs_has_its_own_steps(
+    make: Int8Maker, levels: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of very different size are equally exact, and none depends on the others."""
+    skip_unless_right(make, levels)
+    monkeypatch.setattr(kernels, "int8_way", lambda: (make, levels))
+    weight, bias = weights(40, 96)
+    product, unbiased = int8_by_row(weight, bias), int8_by_row(weight)
+    x = torch.randn(6, 96) * torch.tensor([1e-6, 1e-3, 1.0, 30.0, 1e5, 0.0])[:, None]
+    found = unbiased(x)
+    expected = F.linear(x.double(), weight.double())
+    error = (found - expected).square().mean(1).sqrt() / expected.square().mean(1).sqrt().clamp(min=1e-30)
+    assert error[:5].max() < 2.5 / levels and not found[5].any()
+    torch.testing.assert_close(product(x), found + bias)
+    for row in range(6):
+        assert torch.equal(product(x[row : row + 1]), product(x)[row : row + 1])
+    assert product(torch.full((1, 96), float("nan"))).isnan().all()
+
+
+@each_way
 def test_inputs_beyond_the_bound_count_as_the_bound(make: Int8Maker, levels: int) -> None:
     skip_unless_right(make, levels)
     weight, bias = weights(9, 16)
@@ -217,7 +248,7 @@ def test_without_the_operators_the_plain_way_gives_the_same(monkeypatch: pytest.
     weight, bias = weights(40, 30)
     x = torch.rand(6, 30) * 2 - 1
     fast = packed_linear(weight, bias)(x), int8_linear(*quantise_rows(weight), bias, 1.0)(x)
-    monkeypatch.setattr(kernels, "_packs", lambda: False)
+    monkeypatch.setattr(kernels, "packs", lambda dtype: False)
     monkeypatch.setattr(kernels, "int8_way", lambda: (plain_int8, LEVELS))
     torch.testing.assert_close(packed_linear(weight, bias)(x), fast[0])
     torch.testing.assert_close(int8_linear(*quantise_rows(weight), bias, 1.0)(x), fast[1], rtol=0, atol=0.5)
@@ -228,7 +259,7 @@ def test_a_missing_operator_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
         raise NotImplementedError
 
     monkeypatch.setattr(kernels, "_packed", missing)
-    assert kernels._packs.__wrapped__() is False
+    assert not any(kernels.packs.__wrapped__(dtype) for dtype in kernels.PACKED)
     monkeypatch.setattr(kernels, "INT8_WAYS", [(missing, LEVELS), (plain_int8, NARROW_LEVELS)])
     assert kernels.int8_way.__wrapped__() == (plain_int8, NARROW_LEVELS), "the next one"
     monkeypatch.setattr(kernels, "INT8_WAYS", [(missing, LEVELS)])

@@ -13,7 +13,7 @@ import torch
 from sgdec_predictors.hf import HfPredictor
 
 from sgdec import Context, SgdecError, Source, UsageError
-from tests.helpers.pretrained import CAUSAL, SIZES, T5_SIZES, V, tiny_model
+from tests.helpers.pretrained import CAUSAL, FAMILIES, SIZES, T5_SIZES, V, tiny_model
 
 IDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 CAUSAL_SIZES: dict[str, Any] = {**CAUSAL, **IDS}
@@ -243,11 +243,56 @@ def test_a_step_that_fails_leaves_no_trace(family: str, monkeypatch: pytest.Monk
     assert predictor._prefixes.used == 0
 
 
-def test_weights_in_a_precision_that_the_architecture_lacks_are_refused(tmp_path: Path) -> None:
-    """Mamba multiplies with the weights themselves, which 8 bits have as objects of another kind."""
-    tiny_model("mamba").save_pretrained(tmp_path)
-    with pytest.raises(SgdecError, match="--precision fp32"):
-        HfPredictor(str(tmp_path), context=Context(precision="int8"))
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
+def test_models_that_multiply_with_the_weights_of_their_layers_keep_them(precision: str, tmp_path: Path) -> None:
+    """Mamba does; Marian does not, and gives them up once they are packed."""
+    for family, kept in (("mamba", True), ("marian", False)):
+        model = tiny_model(family)
+        model.save_pretrained(tmp_path / family)
+        module = HfPredictor(str(tmp_path / family), context=Context(precision=precision))._prefixes.module
+        layers = [each for each in module.modules() if type(each) is torch.nn.Linear and each is not module.lm_head]
+        assert layers and {bool(each.weight.isfinite().all()) for each in layers} == {kept}
+
+
+SHARING = {
+    "MarianMTModel", "BartForConditionalGeneration", "M2M100ForConditionalGeneration", "LlamaForCausalLM",
+    "GPT2LMHeadModel", "OPTForCausalLM", "GPTNeoXForCausalLM", "MixtralForCausalLM",
+}  # fmt: skip
+"""Architectures whose attention can be replaced."""
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("family", [*FAMILIES, *AGREE])
+def test_prefixes_share_keys_where_attention_is_plain(family: str) -> None:
+    model = made(family, AGREE[family]) if family in AGREE else tiny_model(family)
+    predictor = HfPredictor.of(model)
+    if type(model).__name__ in SHARING:
+        assert predictor._prefixes.shares
+    if any(part in family.lower() for part in ("t5", "gemma", "mamba", "jamba", "gptoss")):
+        assert not predictor._prefixes.shares  # distances, windows, sinks, and recurrent layers
+    assert model.config._attn_implementation in ("sdpa", "eager")  # as it was
+
+
+@pytest.mark.parametrize("family", ["marian", "llama", "qwen2"])
+def test_sharing_keys_changes_the_rounding_only(family: str) -> None:
+    rng, found = random.Random(5), []
+    for shares in (True, False):
+        predictor = HfPredictor.of(tiny_model(family))
+        assert predictor._prefixes.shares
+        predictor._prefixes.shares = shares
+        numbers = predictor._roles.numbering.numbers
+        rng.seed(5)
+        sources = [Source(i, tuple(numbers[3 : 4 + 2 * i].tolist()), max_length=20) for i in range(1, 5)]
+        states = predictor.initialize_batch(sources)
+        rows = []
+        for _ in range(6):  # sentences have between 1 and 12 prefixes, of different lengths
+            rows.append(torch.as_tensor(predictor.predict_batch(states).values))
+            chosen = [rng.choice(states) for _ in range(12)]
+            states = [*states[:3], *predictor.consume_batch(chosen, [rng.randrange(4, 12) for _ in chosen])]
+        found.append(torch.cat(rows))
+    finite = found[0].isfinite()
+    assert torch.equal(finite, found[1].isfinite())
+    torch.testing.assert_close(found[0][finite], found[1][finite], rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,8 @@ class Continuations(Prefixes):
         self._recurrent = [layer for layer in cache.layers if isinstance(layer, LinearAttentionLayer)]
         if attending:
             used = mask.bool().to(self.device)  # [rows, longest]
-            parts = [part.transpose(1, 2)[used] for layer in attending for part in (layer.keys, layer.values)]
+            whole = [part for layer in attending for part in (layer.keys, layer.values)]
+            parts = [part.transpose(1, 2)[used].transpose(0, 1) for part in whole]  # [heads, all tokens, d]
             slots = iter(self._past.put(parts))
             for prefix, prompt in zip(prefixes, prompts, strict=True):
                 prefix.past = tuple(next(slots) for _ in prompt)
@@ -63,10 +64,24 @@ class Continuations(Prefixes):
                 prefix.carried = state
 
     def _forward(self, prefixes: Sequence[Prefix], cache: Cache, lengths: Tensor, longest: int) -> Any:
+        mask = last_places(lengths + 1, longest + 1) if self._pads else None
+        return self._read(prefixes, cache, lengths, mask)
+
+    def _forward_sharing(
+        self,
+        prefixes: Sequence[Prefix],
+        sentences: Sequence[EncodedSentence],
+        cache: Cache,
+        lengths: Tensor,
+        mask: Tensor,
+    ) -> Any:
+        return self._read(prefixes, cache, lengths, mask)
+
+    def _read(self, prefixes: Sequence[Prefix], cache: Cache, lengths: Tensor, mask: Tensor | None) -> Any:
         ids = torch.tensor([[prefix.token] for prefix in prefixes], device=self.device)
         given: dict[str, Any] = {"input_ids": ids, self._cache_name: cache, "use_cache": True}
-        if self._pads:
-            given["attention_mask"] = last_places(lengths + 1, longest + 1)
+        if mask is not None:
+            given["attention_mask"] = mask
         if "position_ids" in self._takes:
             given["position_ids"] = lengths[:, None]
         return self.module(**given)

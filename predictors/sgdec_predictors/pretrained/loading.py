@@ -40,6 +40,8 @@ def load_module(folder: Path, context: Context, *, attention: bool = False) -> A
     if context.precision not in DTYPES:
         available = ", ".join(DTYPES)
         raise UsageError(f"a model cannot be loaded in precision {context.precision!r}. Available: {available}.")
+    if context.precision == "int8" and context.device != "cpu":
+        raise UsageError(f"--precision int8 runs on a CPU only. Give --device cpu, not {context.device}.")
     auto = library.AutoModelForSeq2SeqLM if config.is_encoder_decoder else library.AutoModelForCausalLM
     if type(config) not in auto._model_mapping:
         kind = "sequence-to-sequence" if config.is_encoder_decoder else "language"
@@ -71,10 +73,8 @@ def load_module(folder: Path, context: Context, *, attention: bool = False) -> A
         raise SgdecError(f"{folder}: {CONFIG} has fewer layers than the weights: tensor {min(unused)} is not used.")
     module.generation_config = generation
     module = module.eval().requires_grad_(False)
-    if context.precision == "int8":
-        return in_8_bits(module, context.device, str(folder))
-    if context.precision == "fp32" and context.device == "cpu":
-        pack(module)
+    if context.device == "cpu":
+        weights.forget(pack(module, context.precision))
     return module.to(context.device)
 
 
@@ -171,23 +171,3 @@ def _no_bars() -> Iterator[None]:
     finally:
         if shown:
             library.enable_progress_bar()
-
-
-def in_8_bits(module: Any, device: str, name: str) -> Any:
-    """The model with its linear layers in 8 bits: weights once, inputs at each step, as PyTorch quantises them.
-
-    Raises `UsageError` if PyTorch has no such layers.
-    """
-    import warnings
-
-    if device != "cpu":
-        raise UsageError(f"--precision int8 runs on a CPU only. Give --device cpu, not {device}.")
-    quantisation = getattr(torch.ao.quantization, "quantize_dynamic", None)
-    linear = [layer for layer in module.modules() if type(layer) is nn.Linear]
-    if quantisation is None:
-        raise UsageError("--precision int8: this PyTorch has no dynamic quantisation. Give --precision bf16.")
-    if len(linear) < 2:
-        raise UsageError(f"{name}: PyTorch has no 8 bits for the layers of this model. Give --precision bf16.")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that it will move to another package
-        return quantisation(module, {nn.Linear}, dtype=torch.qint8)

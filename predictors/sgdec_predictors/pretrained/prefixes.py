@@ -30,8 +30,11 @@ from transformers.cache_utils import (
 )
 
 from sgdec.errors import SgdecError
-from sgdec.slots import Slot, SlotPool
+from sgdec.models.base import Rows
+from sgdec.models.decoding_attention import additive
+from sgdec.slots import Slot, SlotPool, Union
 from sgdec_predictors.pretrained.layers import Carried, Gathered, carried_parts
+from sgdec_predictors.pretrained.sharing import Shared, may_share, sharing
 
 Row = TypeVar("Row")
 
@@ -41,7 +44,7 @@ class EncodedSentence:
     """The data that all prefixes of one sentence share."""
 
     cross: list[tuple[Tensor, Tensor]] = field(default_factory=list)
-    """By layer of a decoder: keys and values ``[S, heads, d]`` of the encoded source."""
+    """By layer of a decoder: keys and values ``[heads, S, d]`` of the encoded source."""
 
 
 @dataclass(eq=False, slots=True)
@@ -81,9 +84,11 @@ class Prefixes(ABC):
         self.module = module
         self.device = module.device
         self._together = together
+        self.shares = False
+        """Whether prefixes of a sentence share keys and values in a step; `probe` finds out."""
         self._takes = set(inspect.signature(module.forward).parameters)
         self._cache_name = "past_key_values" if "past_key_values" in self._takes else "cache_params"
-        self._past, self._carried = SlotPool(), SlotPool()
+        self._past, self._carried = SlotPool(heads=True), SlotPool()
         self._kinds = [type(layer) for layer in self._empty().layers]
         """By layer; unknown before a decoder of an encoder has read something."""
         self._recurrent: list[LinearAttentionLayer] = []
@@ -111,6 +116,12 @@ class Prefixes(ABC):
         """For each prefix the attention ``[S]`` at the prediction of its next token."""
         self._require_read(prefixes)
         return [prefix.read.attention for prefix in prefixes]  # type: ignore[union-attr, misc]  # now it is read
+
+    @property
+    def may_share(self) -> bool:
+        """Whether prefixes of a sentence might share keys and values in a step."""
+        others = LinearAttentionLayer in self._kinds
+        return self._pads and not others and may_share(self.module.config.get_text_config(decoder=True))
 
     @property
     @abstractmethod
@@ -160,12 +171,48 @@ class Prefixes(ABC):
         """Read the last tokens; the logits ``[rows, V]``."""
         counts = [prefix.before for prefix in prefixes]
         longest = max(counts)
-        cache = self._gathered(prefixes, longest) if longest else self._empty()
         lengths = torch.tensor(counts, device=self.device)
-        output = self._forward(prefixes, cache, lengths, longest)
+        if self.shares and longest:
+            cache, output = self._step_sharing(prefixes, lengths, longest)
+        else:
+            cache = self._gathered(prefixes, longest) if longest else self._empty()
+            output = self._forward(prefixes, cache, lengths, longest)
         self._remember(prefixes, cache, self._attention_of(output))
         logits: Tensor = output.logits[:, -1]
         return logits
+
+    def _step_sharing(self, prefixes: list[Prefix], lengths: Tensor, longest: int) -> tuple[DynamicCache, Any]:
+        """The cache and the output of a step in which the prefixes of a sentence share keys and values."""
+        places: dict[int, int] = {}
+        owners = [places.setdefault(id(prefix.sentence), len(places)) for prefix in prefixes]
+        trails: list[list[tuple[Slot, ...]]] = [[] for _ in places]
+        sentences: list[EncodedSentence] = []
+        for owner, prefix in zip(owners, prefixes, strict=True):
+            if owner == len(sentences):
+                sentences.append(prefix.sentence)
+            trails[owner].append(prefix.past)
+        rows = Rows.of(owners, self.device)
+        most = max(map(len, trails))
+        union = Union.of(trails, room=most)
+        union.seen[:, range(most), range(-most, 0)] = True  # each prefix sees the token that it is fed
+        shape = len(sentences), union.seen.shape[2]
+        parts = [part.unflatten(1, shape) for part in self._past.get(union.slots)]
+        cache = DynamicCache()
+        cache.layers += [Shared(*pair, rows, longest) for pair in zip(parts[::2], parts[1::2], strict=True)]
+        mask = additive(torch.from_numpy(union.seen).to(self.device), self.module.dtype)[:, None]
+        with sharing(self.module.config, rows):
+            return cache, self._forward_sharing(prefixes, sentences, cache, lengths, mask)
+
+    @abstractmethod
+    def _forward_sharing(
+        self,
+        prefixes: Sequence[Prefix],
+        sentences: Sequence[EncodedSentence],
+        cache: Cache,
+        lengths: Tensor,
+        mask: Tensor,
+    ) -> Any:
+        """As `_forward`, for keys and values that belong to ``sentences``; ``mask`` ``[B, 1, most, L]``."""
 
     def _attention_of(self, output: Any) -> Tensor | None:
         """``[rows, S]``"""
@@ -197,7 +244,7 @@ class Prefixes(ABC):
                 slots += prefix.past
                 slots.append(filler)  # the room
             shape = len(prefixes), longest + 1
-            kept = [part.view(*shape, *part.shape[1:]).transpose(1, 2) for part in self._past.get(slots)]
+            kept = [part.unflatten(1, shape).transpose(0, 1) for part in self._past.get(slots)]
         carried: list[Tensor] = []
         if self._recurrent:
             carried = list(self._carried.get([prefix.carried for prefix in prefixes]))  # type: ignore[misc]  # all read
@@ -221,7 +268,7 @@ class Prefixes(ABC):
         past: Sequence[Slot | None] = [None] * len(prefixes)
         carried: Sequence[Slot | None] = [None] * len(prefixes)
         if attending:
-            past = self._past.put([part[:, :, -1] for layer in attending for part in (layer.keys, layer.values)])
+            past = self._past.put([part for layer in attending for part in last_keys_values(layer)])
         if recurrent:
             carried = self._carried.put([part for layer in recurrent for part in carried_parts(layer)])
             self._recurrent = recurrent
@@ -230,6 +277,13 @@ class Prefixes(ABC):
                 prefix.read = ReadPrefix(
                     past[row], carried[row], None if attention is None else attention[row].clone()
                 )
+
+
+def last_keys_values(layer: DynamicLayer) -> tuple[Tensor, Tensor]:
+    """The keys and values ``[heads, rows, d]`` of the last tokens."""
+    if isinstance(layer, Shared):
+        return layer.fed
+    return layer.keys[:, :, -1].transpose(0, 1), layer.values[:, :, -1].transpose(0, 1)
 
 
 def last_places(lengths: Tensor, longest: int) -> Tensor:

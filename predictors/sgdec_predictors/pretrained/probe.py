@@ -1,7 +1,8 @@
 """Whether a model gives with its memory the scores that it gives without: a few tokens are read in both ways.
 
-Architectures differ in how they number positions, mask, and remember tokens. A model for which `prefixes` would give
-other scores is refused here, before a search trusts them.
+Architectures differ in how they number positions, mask, and remember tokens. If prefixes that share keys and values
+have other scores, they do not share them; a model for which `prefixes` would give other scores in any case is refused
+here, before a search trusts them.
 """
 
 from __future__ import annotations
@@ -32,6 +33,19 @@ def probe(prefixes: Prefixes, roles: Roles, first: Sequence[int], *, exact: bool
     exact = exact and prefixes.module.dtype.itemsize >= 4
     way = "Give another model." if exact and prefixes.module.dtype == torch.float32 else "Give --precision fp32."
     read, written = _some(len(roles.sources.numbers), 3, config), _some(roles.rows, 2, config)
+    close = CLOSE if exact else COARSE
+    if prefixes.may_share:
+        try:
+            prefixes.shares = True
+            with torch.inference_mode(), quiet():
+                difference = _difference(prefixes, read, first, written)
+            prefixes.shares = difference is not None and difference <= close
+        except (MemoryError, torch.OutOfMemoryError):
+            raise
+        except Exception:  # an architecture whose attention cannot be replaced
+            prefixes.shares = False
+        if prefixes.shares:
+            return
     try:
         with torch.inference_mode(), quiet():
             difference = _difference(prefixes, read, first, written)
@@ -42,7 +56,7 @@ def probe(prefixes: Prefixes, roles: Roles, first: Sequence[int], *, exact: bool
         raise SgdecError(_refusal(config, reason, way)) from None
     if difference is None:
         raise SgdecError(f"hf: a score of this model ({config.model_type}) is NaN. Are its weights damaged?")
-    if difference > (CLOSE if exact else COARSE):
+    if difference > close:
         raise SgdecError(_refusal(config, "the scores would differ from those for all tokens at once", way))
 
 
@@ -61,18 +75,21 @@ def _difference(
 ) -> float | None:
     """The largest difference of a logit, relative to the largest logit; None if one is not a number."""
     long, short = prefixes.begin([read, read[-1:]])  # which begin with different ids
+    rows = [(long, read, list(first)), (short, read[-1:], list(first))]
     largest = 0.0
     for length in range(len(written) + 1):
-        found = prefixes.logits([long, short]).double()
-        rows = ((read, [*first, *written[:length]]), (read[-1:], first))
-        expected = torch.stack([_at_once(prefixes.module, source, output) for source, output in rows]).double()
+        found = prefixes.logits([prefix for prefix, _, _ in rows]).double()
+        outputs = [_at_once(prefixes.module, source, output) for _, source, output in rows]
+        expected = torch.stack(outputs).double()
         if found.isnan().any() or expected.isnan().any():
             return None
         gap = torch.where(found == expected, 0.0, found - expected).abs().max()  # both can be -inf
         finite = expected[expected.isfinite()]
         largest = max(largest, float(gap) / max(1.0, float(finite.abs().max())) if len(finite) else 0.0)
-        if length < len(written):
-            (long,) = prefixes.after([long], [written[length]])
+        if length < len(written):  # the first sentence branches: one prefix goes on, and one stays
+            prefix, source, output = rows[-1 if length else 0]
+            (longer,) = prefixes.after([prefix], [written[length]])
+            rows.append((longer, source, [*output, written[length]]))
     return largest
 
 

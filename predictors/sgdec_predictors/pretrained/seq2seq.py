@@ -13,6 +13,7 @@ from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
 from sgdec.errors import UsageError
+from sgdec.models.decoding_attention import additive
 from sgdec_predictors.pretrained.layers import Crossed
 from sgdec_predictors.pretrained.prefixes import EncodedSentence, Prefix, Prefixes, last_places
 
@@ -58,7 +59,7 @@ class Translations(Prefixes):
         layers = [(layer.keys, layer.values) for layer in cache.cross_attention_cache.layers]
         return [
             EncodedSentence([
-                (keys[i, :, :n].transpose(0, 1).contiguous(), values[i, :, :n].transpose(0, 1).contiguous())
+                (keys[i, :, :n].clone(), values[i, :, :n].clone())
                 for keys, values in layers
             ])
             for i, n in enumerate(map(len, sources))
@@ -66,13 +67,35 @@ class Translations(Prefixes):
 
     def _forward(self, prefixes: Sequence[Prefix], cache: Cache, lengths: Tensor, longest: int) -> Any:
         sentences = [prefix.sentence for prefix in prefixes]
-        sizes = torch.tensor([len(sentence.cross[0][0]) for sentence in sentences], device=self.device)
-        width = int(sizes.max())
+        own = last_places(lengths + 1, longest + 1) if self._pads else None
+        return self._read(prefixes, sentences, cache, lengths, own, self._there(sentences).long())
+
+    def _forward_sharing(
+        self,
+        prefixes: Sequence[Prefix],
+        sentences: Sequence[EncodedSentence],
+        cache: Cache,
+        lengths: Tensor,
+        mask: Tensor,
+    ) -> Any:
+        there = additive(self._there(sentences), self.module.dtype)[:, None, None]
+        return self._read(prefixes, sentences, cache, lengths, mask, there)
+
+    def _read(
+        self,
+        prefixes: Sequence[Prefix],
+        sentences: Sequence[EncodedSentence],
+        cache: Cache,
+        lengths: Tensor,
+        own: Tensor | None,
+        source: Tensor,
+    ) -> Any:
+        """``own``, ``source``: the masks of the two attentions."""
         crossed = DynamicCache()
-        crossed.layers += self._crossed(sentences)
+        crossed.layers += self._crossed(list(sentences))
         given: dict[str, Any] = {}
         if self._positions is not None:
-            given["decoder_attention_mask"] = last_places(lengths + 1, longest + 1)
+            given["decoder_attention_mask"] = own
             self._positions.rows = lengths
         if self._attention is not None:
             given["output_attentions"] = True
@@ -80,8 +103,8 @@ class Translations(Prefixes):
         try:
             return self.module(
                 decoder_input_ids=torch.tensor([[prefix.token] for prefix in prefixes], device=self.device),
-                encoder_outputs=BaseModelOutput(last_hidden_state=hidden.expand(len(prefixes), width, 1)),
-                attention_mask=(torch.arange(width, device=self.device) < sizes[:, None]).long(),
+                encoder_outputs=BaseModelOutput(last_hidden_state=hidden.expand(len(prefixes), source.shape[-1], 1)),
+                attention_mask=source,
                 past_key_values=EncoderDecoderCache(cache, crossed),
                 use_cache=True,
                 **given,
@@ -90,14 +113,17 @@ class Translations(Prefixes):
             if self._positions is not None:
                 self._positions.rows = None
 
+    def _there(self, sentences: Sequence[EncodedSentence]) -> Tensor:
+        """``[sentences, S]``: which places have a token of the source."""
+        sizes = torch.tensor([sentence.cross[0][0].shape[1] for sentence in sentences], device=self.device)
+        return torch.arange(int(sizes.max()), device=self.device) < sizes[:, None]
+
     def _crossed(self, sentences: list[EncodedSentence]) -> list[Crossed]:
-        """The keys and values of the sources of these rows; kept as long as the rows have the same."""
+        """The keys and values of these sources; kept as long as they are the same."""
         if self._batch[0] != sentences:
             layers = []
             for parts in zip(*(sentence.cross for sentence in sentences), strict=True):
-                sides = [
-                    pad_sequence(list(side), batch_first=True).transpose(1, 2) for side in zip(*parts, strict=True)
-                ]
+                sides = [_by_head(side) for side in zip(*parts, strict=True)]
                 layers.append(Crossed(*sides))
             self._batch = sentences, layers
         return self._batch[1]
@@ -110,6 +136,15 @@ class Translations(Prefixes):
             raise UsageError(f"hf: no layer {self._attention} of attention: the decoder has {layers} layers.")
         attention: Tensor = output.cross_attentions[self._attention][:, :, -1].mean(dim=1)
         return attention
+
+
+def _by_head(sources: Sequence[Tensor]) -> Tensor:
+    """``[B, heads, S, d]`` of keys or values ``[heads, own S, d]``; in memory the heads are first."""
+    heads, _, size = sources[0].shape
+    found = sources[0].new_zeros(heads, len(sources), max(source.shape[1] for source in sources), size)
+    for place, source in enumerate(sources):
+        found[:, place, : source.shape[1]] = source
+    return found.transpose(0, 1)
 
 
 class RowPositions:

@@ -17,7 +17,7 @@ import math
 import mmap
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,14 +36,33 @@ TYPES = {
 """The types of numbers that a model can have, by their names in a header."""
 
 
-def map_weights(folder: Path) -> dict[str, Tensor]:
+class MappedWeights(dict[str, Tensor]):
+    """Tensors by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.files: list[mmap.mmap] = []
+        """The memory of the tensors."""
+
+    def forget(self, tensors: Iterable[Tensor]) -> None:
+        """Give up the memory of tensors that nobody reads any more, where the system can; it is whole pages."""
+        starts = [(torch.frombuffer(data, dtype=torch.uint8).data_ptr(), data) for data in self.files]
+        for tensor in tensors:
+            for start, data in starts:
+                first = tensor.data_ptr() - start
+                begin, end = -(-first // mmap.PAGESIZE), (first + tensor.nbytes) // mmap.PAGESIZE
+                if 0 <= first < len(data) and begin < end and hasattr(mmap, "MADV_DONTNEED"):
+                    data.madvise(mmap.MADV_DONTNEED, begin * mmap.PAGESIZE, (end - begin) * mmap.PAGESIZE)
+
+
+def map_weights(folder: Path) -> MappedWeights:
     """The tensors of a folder by name, mapped copy-on-write.
 
     Raises `SgdecError` if there are none, only pickled ones, or a file is damaged or not in the folder.
     """
-    found: dict[str, Tensor] = {}
+    found = MappedWeights()
     for file in weight_files(folder):
-        for name, tensor in _map(file):
+        for name, tensor in _map(file, found.files):
             if name in found:
                 raise SgdecError(f"{file}: tensor {name} is in another file too. The files are of different models.")
             found[name] = tensor
@@ -87,13 +106,15 @@ def _inside(folder: Path, name: str, place: str) -> Path:
     return file
 
 
-def _map(file: Path) -> Iterator[tuple[str, Tensor]]:
-    """The tensors of one file with their names. Raises `SgdecError` if it is damaged."""
+def _map(file: Path, opened: list[mmap.mmap]) -> Iterator[tuple[str, Tensor]]:
+    """The tensors of one file with their names; its memory is added to ``opened``. Raises `SgdecError` if it is
+    damaged."""
     try:
         with open(file, "rb") as content:
             data = mmap.mmap(content.fileno(), 0, access=mmap.ACCESS_COPY)
     except (OSError, ValueError) as error:  # mmap raises ValueError for an empty file
         raise SgdecError(f"{file}: cannot be read ({getattr(error, 'strerror', None) or error}).") from None
+    opened.append(data)
     length = int.from_bytes(data[:8], "little")
     try:
         if length > min(len(data) - 8, DOCUMENT.value):

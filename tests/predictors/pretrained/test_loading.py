@@ -72,7 +72,7 @@ def test_rotary_positions_take_no_memory(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_the_weights_stay_in_their_file(folder: Path) -> None:
-    """Processes that load the same file share its pages."""
+    """Processes that load the same file share its pages, but for weights that are packed."""
     module = load_module(folder, Context())
     ranges = []
     for line in Path("/proc/self/maps").read_text().splitlines():
@@ -82,7 +82,7 @@ def test_the_weights_stay_in_their_file(folder: Path) -> None:
     outside = {
         name
         for name, parameter in module.named_parameters()
-        if not any(parameter.data_ptr() in place for place in ranges)
+        if not any(parameter.data_ptr() in place for place in ranges) and 0 not in parameter.stride()
     }
     assert outside <= (positions if folder.name == "marian" else set())
 
