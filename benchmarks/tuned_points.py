@@ -1,7 +1,7 @@
 """Do a few decodes of ``sgdec tune`` reach what 400 decodes of a grid reach?
 
 The development set is decoded at 20 x 20 points of two weights, then tuned from the start of the run in at most 5
-decodes. Both winners decode the held-out set. Points are kept in a file, so that a stopped benchmark goes on.
+decodes. Both winners decode the held-out set. Points are kept in a file, for a benchmark that was stopped.
 
     python benchmarks/tuned_points.py --predictors nmt,ngram,wc --config run.toml --axis ngram=0:0.95 --axis wc=-1:1 \
         --bounds-of wc=-5,5 --points points.jsonl --development dev.en dev.de --held-out test.en test.de

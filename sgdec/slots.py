@@ -8,7 +8,7 @@ are never copied.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain, count, repeat
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -18,6 +18,8 @@ from sgdec.arrays import Flags
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from sgdec.models.base import Rows, SharedHistory
 
 FIRST_CAPACITY = 256
 
@@ -41,7 +43,8 @@ class Slot:
 class SlotPool:
     """Rows of several tensors, ``[capacity, ...]`` each; the capacity grows by doubling.
 
-    With ``heads`` they are ``[heads, capacity, ...]``, so that what `get` returns has the rows of each head together.
+    Tensors of which `by_head` is true are ``[heads, capacity, ...]``, so that what `get` returns has the rows of each
+    head together.
 
     ``docs/howto/plugins.md`` has a predictor that uses a pool.
 
@@ -55,14 +58,16 @@ class SlotPool:
     1
     """
 
-    def __init__(self, *, heads: bool = False) -> None:
-        self._axis = int(heads)
+    def __init__(self, by_head: Callable[[int], bool] = lambda tensor: False) -> None:
+        self._by_head = by_head
+        self._axes: tuple[int, ...] = ()
+        """The axis of the slots in each tensor."""
         self._tensors: tuple[Tensor, ...] = ()
         self._free: list[int] = []
 
     @property
     def capacity(self) -> int:
-        return self._tensors[0].shape[self._axis] if self._tensors else 0
+        return self._tensors[0].shape[self._axes[0]] if self._tensors else 0
 
     @property
     def used(self) -> int:
@@ -78,7 +83,8 @@ class SlotPool:
         Handles can be deleted at any moment, even during this call. So slot numbers are popped one by one, and each
         gets its handle before any operation that can fail.
         """
-        wanted = rows[0].shape[self._axis]
+        self._axes = self._axes or tuple(int(self._by_head(number)) for number in range(len(rows)))
+        wanted = rows[0].shape[self._axes[0]]
         if not wanted:
             return []
         if any(tensor.requires_grad for tensor in rows):
@@ -87,8 +93,8 @@ class SlotPool:
             self._grow(rows, wanted)
         slots = [Slot(self._free.pop(), self._free) for _ in range(wanted)]
         where = _numbers(slots, rows[0])
-        for tensor, new in zip(self._tensors, rows, strict=True):
-            tensor.index_copy_(self._axis, where, new)
+        for axis, tensor, new in zip(self._axes, self._tensors, rows, strict=True):
+            tensor.index_copy_(axis, where, new)
         return slots
 
     def get(self, slots: Sequence[Slot]) -> tuple[Tensor, ...]:
@@ -98,16 +104,19 @@ class SlotPool:
     def part(self, slots: Sequence[Slot], tensors: slice) -> tuple[Tensor, ...]:
         """The rows of these handles, from a slice of the tensors."""
         where = _numbers(slots, self._tensors[0])
-        return tuple(tensor.index_select(self._axis, where) for tensor in self._tensors[tensors])
+        chosen = zip(self._axes[tensors], self._tensors[tensors], strict=True)
+        return tuple(tensor.index_select(axis, where) for axis, tensor in chosen)
 
     def _grow(self, rows: Sequence[Tensor], wanted: int) -> None:
         old = self.capacity
         new = max(2 * old, FIRST_CAPACITY)
         while new - old + len(self._free) < wanted:
             new *= 2
-        axis = self._axis
-        larger = tuple(row.new_empty(*row.shape[:axis], new, *row.shape[axis + 1 :]) for row in rows)
-        for tensor, before in zip(larger, self._tensors, strict=False):
+        larger = tuple(
+            row.new_empty(*row.shape[:axis], new, *row.shape[axis + 1 :])
+            for axis, row in zip(self._axes, rows, strict=True)
+        )
+        for axis, tensor, before in zip(self._axes, larger, self._tensors, strict=False):
             tensor.narrow(axis, 0, old).copy_(before)
         self._tensors = larger
         self._free[:0] = range(new - 1, old - 1, -1)  # changed in place, because handles refer to this list
@@ -176,12 +185,17 @@ class PrefixPool:
     [[2, 2], [[[7.0], [8.0]], [[7.0], [8.0]]]]
     """
 
-    def __init__(self, histories: int = 0, *, block: int = 1) -> None:
-        """``histories``: the number of histories in a state; they are padded to multiples of ``block`` steps."""
-        self._pool = SlotPool()
+    def __init__(self, histories: int = 0, *, block: int = 1, heads: int = 0) -> None:
+        """``histories``: the number of histories in a state; they are padded to multiples of ``block`` steps.
+
+        ``heads``: the number of parts of an entry, for `shared`; 0 = `states` is asked.
+        """
         self._place = -1 - histories
         """The place of the first history entry in a slot: after the other tensors of a state, before the output."""
-        self._histories, self._block = histories, block
+        self._histories, self._block, self._heads = histories, block, heads
+        self._width = 0
+        """The number of tensors in a slot."""
+        self._pool = SlotPool(lambda tensor: heads > 0 and 0 <= tensor - (self._width + self._place) < histories)
 
     @property
     def capacity(self) -> int:
@@ -199,7 +213,11 @@ class PrefixPool:
         ``before``: the handles of the prefixes without their last tokens; None for empty prefixes.
         """
         own, histories = state[: len(state) - self._histories], state[len(state) - self._histories :]
-        slots = self._pool.put((*own, *(history[:, -1] for history in histories), output))
+        entries = [history[:, -1] for history in histories]
+        if self._heads:
+            entries = [entry.unflatten(1, (self._heads, -1)).transpose(0, 1) for entry in entries]
+        self._width = len(own) + len(entries) + 1
+        slots = self._pool.put((*own, *entries, output))
         if before is None or not self._histories:
             return [(slot,) for slot in slots]
         return [(*trail, slot) for trail, slot in zip(before, slots, strict=True)]
@@ -218,6 +236,30 @@ class PrefixPool:
         slots = [slot for trail in prefixes for slot in (*repeat(trail[-1], longest - len(trail)), *trail)]
         parts = self._pool.part(slots, slice(self._place, -1))
         return (*own, *(part.view(len(prefixes), longest, *part.shape[1:]) for part in parts))
+
+    def shared(
+        self, prefixes: Sequence[Trail], owners: Sequence[int], rows: Rows | None
+    ) -> tuple[tuple[Tensor, ...], list[SharedHistory]]:
+        """As `states`, but the prefixes of a sentence share the entries of their histories.
+
+        ``owners``: the number of the sentence of each prefix; ``rows``: the same, as the model has it. Only for pools
+        with ``heads``.
+        """
+        import torch
+
+        from sgdec.models.base import SharedHistory
+        from sgdec.models.decoding_attention import additive
+
+        own = self._pool.part([trail[-1] for trail in prefixes], slice(0, self._place))
+        trails: list[list[Trail]] = [[] for _ in range(1 + max(owners))]
+        for owner, trail in zip(owners, prefixes, strict=True):
+            trails[owner].append(trail)
+        union = Union.of(trails, room=max(map(len, trails)))
+        union.seen[:, range(union.seen.shape[1]), range(-union.seen.shape[1], 0)] = True  # its own new token
+        parts = self._pool.part(union.slots, slice(self._place, -1))
+        mask = additive(torch.from_numpy(union.seen).to(parts[0].device), parts[0].dtype)
+        shape = len(trails), union.seen.shape[2]
+        return own, [SharedHistory(part.unflatten(1, shape), mask, rows) for part in parts]
 
     def outputs(self, prefixes: Sequence[Trail]) -> Tensor:
         """``[rows, H]``: the outputs, which the model projects to the scores of the next token."""

@@ -86,8 +86,9 @@ class NmtPredictor(BatchPredictor):
         )
         self._model: Seq2Seq = module
         self._step: Step = module.step
-        self._pool = PrefixPool(module.histories)
-        if context.device.startswith("cuda") and not context.deterministic:
+        self._pool = PrefixPool(module.histories, heads=module.history_heads)
+        self._graphed = context.device.startswith("cuda") and not context.deterministic
+        if self._graphed:
             from sgdec.models.cuda_graphs import GraphedStep
 
             self._step = GraphedStep(module.step)
@@ -182,9 +183,13 @@ class NmtPredictor(BatchPredictor):
         import torch
 
         sentences = [state.sentence for state in states]
-        memory = self._memory(sentences)
-        before = [state.trail for state in states]
-        step = self._step(memory, self._pool.states(before), torch.tensor(tokens, device=self._device))
+        memory, owners = self._memory(sentences)
+        before, read = [state.trail for state in states], torch.tensor(tokens, device=self._device)
+        if self._graphed or not self._model.history_heads:
+            step = self._step(memory, self._pool.states(before), read)
+        else:
+            own, histories = self._pool.shared(before, owners, memory.rows)
+            step = self._model.step_sharing(memory, own, histories, read)
         return self._states(sentences, before, *step)
 
     def _outputs(self, states: Sequence[NmtState]) -> Tensor:
@@ -212,20 +217,17 @@ class NmtPredictor(BatchPredictor):
             for row, (trail, sentence) in enumerate(zip(trails, sentences, strict=True))
         ]
 
-    def _memory(self, sentences: Sequence[Sentence]) -> Memory:
-        """The encoded sources, each once, and the source of each row; cached as long as they are the same."""
+    def _memory(self, sentences: Sequence[Sentence]) -> tuple[Memory, list[int]]:
+        """The encoded sources, each once, cached as long as they are the same; the number of each row's source."""
         from sgdec.models.base import Rows
 
-        places: dict[int, int] = {}
-        unique: list[Sentence] = []
-        for sentence in sentences:
-            if id(sentence) not in places:
-                places[id(sentence)] = len(unique)
-                unique.append(sentence)
-        if self._batch is None or list(map(id, self._batch[0])) != list(places):
-            self._batch = unique, _batch(unique)
-        owners = [places[id(sentence)] for sentence in sentences]
-        return self._batch[1]._replace(rows=Rows.of(owners, self._device))
+        ids = list(map(id, sentences))
+        unique = dict(zip(ids, sentences, strict=True))
+        if self._batch is None or list(map(id, self._batch[0])) != list(unique):
+            self._batch = [*unique.values()], _batch([*unique.values()])
+        places = {sentence: place for place, sentence in enumerate(unique)}
+        owners = [places[sentence] for sentence in ids]
+        return self._batch[1]._replace(rows=Rows.of(owners, self._device)), owners
 
     def _in_own_tokens(self, source: Source) -> Source:
         """The source in this model's tokens, if the run has others (the model is inside a wrapper)."""

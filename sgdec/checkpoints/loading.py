@@ -43,8 +43,8 @@ def load_model(
 ) -> tuple[Seq2Seq, Vocabularies]:
     """The translation model of a checkpoint, ready to predict, and its vocabularies.
 
-    ``precision`` is that of the weights: fp32, bf16, fp64, or int8 for a quantised checkpoint (on a CPU). In fp32 on
-    a CPU the weights are packed (`Model.freeze`): they cannot be trained or changed. ``joint``: with
+    ``precision`` is that of the weights: fp32, bf16, fp64, or int8 for a quantised checkpoint (on a CPU). On a CPU in
+    fp32 and bf16 weights are packed (`Model.freeze`): they cannot be trained or changed. ``joint``: with
     `JointKernels`, so that sentences can share only matrix products. Raises `SgdecError`, naming the file, if a file
     is missing, damaged, of another kind or does not fit, and if weights are not finite.
     """
@@ -115,14 +115,14 @@ def make_ready(model: AModel, *, device: str, precision: str, joint: bool = Fals
     """Prepare a model with its weights for prediction; arguments as in `load_model`, without int8."""
     import torch
 
-    from sgdec.models.kernels import Kernels
+    from sgdec.models.kernels import Kernels, packs
 
     model = model.to(device=device, dtype=getattr(torch, DTYPES[precision])).eval()
     if device != "cpu":
         torch.backends.cudnn.allow_tf32 = False  # fp32 means fp32: LSTMs would multiply with 10 bits of mantissa
         # PyTorch advises to arrange LSTMs for cuDNN, and does so itself in all types but bf16.
         warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk")
-    if device == "cpu" and precision == "fp32":
+    if device == "cpu" and (precision == "fp32" or (precision == "bf16" and packs(torch.bfloat16))):
         freeze(model, Kernels(), joint=joint)
     return model
 

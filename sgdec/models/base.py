@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -39,17 +40,17 @@ class Rows(NamedTuple):
         Rows(grid=tensor([[0, 1],
                 [2, 0]]), cell=tensor([0, 1, 2]))
         """
-        if list(owners) == list(range(len(owners))):
+        owner = np.array(owners, np.int64)
+        if np.array_equal(owner, np.arange(len(owner))):
             return None
-        rows_of: list[list[int]] = [[] for _ in range(1 + max(owners))]
-        column = []
-        for row, owner in enumerate(owners):
-            column.append(len(rows_of[owner]))
-            rows_of[owner].append(row)
-        most = max(map(len, rows_of))
-        grid = [rows + [0] * (most - len(rows)) for rows in rows_of]
-        cell = [owner * most + place for owner, place in zip(owners, column, strict=True)]
-        return cls(torch.tensor(grid, device=device), torch.tensor(cell, device=device))
+        order, counts = np.argsort(owner, kind="stable"), np.bincount(owner)
+        most = int(counts.max())
+        place = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)  # among those of the sentence
+        cell = np.empty_like(owner)
+        cell[order] = owner[order] * most + place
+        grid = np.zeros((len(counts), most), np.int64)
+        grid.flat[cell] = np.arange(len(owner))
+        return cls(torch.from_numpy(grid).to(device), torch.from_numpy(cell).to(device))
 
 
 class Memory(NamedTuple):
@@ -69,6 +70,18 @@ class Memory(NamedTuple):
     def at(self, sentences: Tensor | slice) -> Memory:
         """The memory of some sentences in the given order; a sentence may be given more than once."""
         return Memory(self.values[sentences], self.keys[sentences], self.mask[sentences], self.first[sentences])
+
+
+class SharedHistory(NamedTuple):
+    """The entries of one history for R prefixes, of which those of a sentence share entries; see
+    `sgdec.models.decoding_attention`."""
+
+    entries: Tensor
+    """[heads, B, L, D]; the last ``most`` places of each sentence are room for the tokens that a step consumes"""
+    mask: Tensor
+    """[B, most, L] 0 where a prefix sees an entry, its own room included, -inf elsewhere"""
+    rows: Rows | None
+    """The sentence of each prefix; None: prefix i belongs to sentence i."""
 
 
 class Correspondence(NamedTuple):
@@ -129,6 +142,9 @@ class Model(nn.Module, ABC):
     """The number of tensors at the end of a state that are histories [R, T, ...]. A step appends one entry per row.
     If prefixes of different lengths share a batch, shorter histories are padded in front with arbitrary finite
     numbers. Therefore a model with histories must count the entries of each row."""
+    history_heads: int = 0
+    """If prefixes can share the entries of histories in a step (`Seq2Seq.step_sharing`): the number of parts of equal
+    size into which an entry is cut; 0 = they cannot."""
 
     @classmethod
     def refusals(cls) -> Iterator[Refusal]:
@@ -234,6 +250,15 @@ class Seq2Seq(Model):
         ``memory.rows`` assigns prefixes to sentences. `project` turns the output into the scores of the next token.
         The attention is the one that predicts that next token.
         """
+
+    def step_sharing(
+        self, memory: Memory, state: State, histories: Sequence[SharedHistory], tokens: Tensor
+    ) -> tuple[State, Tensor, Tensor]:
+        """As `step`, if `history_heads` is not 0, for histories that are not in ``state``.
+
+        The new state ends with the new entries alone, [R, 1, ...] for each history.
+        """
+        raise NotImplementedError
 
     def forward(self, source: Tensor, lengths: Tensor, target_in: Tensor) -> Tensor:
         """The outputs [B, T, H] of all steps, for target prefixes ``<s> y_1 ... y_{T-1}`` [B, T].

@@ -22,9 +22,9 @@ def attend(
     """The means of values ``[R, H, E]`` for the queries ``[R, H, D]`` of R prefixes.
 
     ``keys``, ``values``: ``[G, B, L, D]`` and ``[G, B, L, E]`` for G groups of heads, whose H / G queries share keys;
-    ``mask``: ``[B, most or 1, L]``, which is added to the scores: 0, or -inf for what a prefix does not see. Each of its rows
-    needs a 0. ``rows``: the sentence of each prefix; None = prefix i belongs to sentence i. ``scale``: the factor of
-    the scores; None = 1 / sqrt(D).
+    ``mask``: ``[B, most or 1, L]``, which is added to the scores: 0, or -inf for what a prefix does not see, with at
+    least one 0 for each. ``rows``: the sentence of each prefix; None = prefix i belongs to sentence i. ``scale``: the
+    factor of the scores; None = 1 / sqrt(D).
     """
     groups, sentences, length, size = keys.shape
     prefixes, heads, _ = query.shape
@@ -40,6 +40,14 @@ def attend(
     if rows is not None:
         found = found.index_select(1, rows.cell)
     return found.transpose(0, 1).reshape(prefixes, heads, -1)
+
+
+def feed(entries: Tensor, new: Tensor, rows: Rows | None) -> None:
+    """Write the entries ``[heads, R, D]`` of new tokens into the room at the end of ``[heads, B, L, D]``."""
+    if rows is None:
+        entries[:, :, -1] = new
+    else:
+        entries[:, :, -rows.grid.size(1) :] = new[:, rows.grid]
 
 
 def additive(seen: Tensor, dtype: torch.dtype) -> Tensor:

@@ -16,6 +16,7 @@ and the fast products of a frozen model. A new model is a decoder with one infer
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Annotated, Literal, NamedTuple, TypeAlias
 
 import torch
@@ -23,7 +24,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from sgdec.errors import UsageError
-from sgdec.models.base import Memory, ModelContext, Seq2Seq, State
+from sgdec.models.base import Memory, ModelContext, Seq2Seq, SharedHistory, State
 from sgdec.models.kernels import Kernels
 from sgdec.models.layers import Dense, WordDropout, pack_layers
 
@@ -70,7 +71,8 @@ class Decoder(nn.Module, ABC):
     width: int
     """The width of the decoder's outputs."""
     histories: int = 0
-    """As `Seq2Seq.histories`."""
+    history_heads: int = 0
+    """As in `Seq2Seq`."""
 
     @abstractmethod
     def remember(self, encoded: Encoded) -> Memory:
@@ -83,6 +85,12 @@ class Decoder(nn.Module, ABC):
     @abstractmethod
     def step(self, memory: Memory, state: State, embedded: Tensor) -> tuple[State, Tensor, Tensor]:
         """As `Seq2Seq.step`, for embeddings [R, E] of the tokens."""
+
+    def step_sharing(
+        self, memory: Memory, state: State, histories: Sequence[SharedHistory], embedded: Tensor
+    ) -> tuple[State, Tensor, Tensor]:
+        """As `Seq2Seq.step_sharing`, for embeddings [R, E] of the tokens."""
+        raise NotImplementedError
 
     def forward(self, memory: Memory, embedded: Tensor) -> Tensor:
         """The outputs [B, T, width] for embeddings [B, T, E]; by default the loop over `step`."""
@@ -109,7 +117,8 @@ class EncoderDecoder(Seq2Seq):
     ) -> None:
         """``embedding``: E of both sides. Raises UsageError if the matrices cannot be tied."""
         super().__init__()
-        self.encoder, self.decoder, self.histories = encoder, decoder, decoder.histories
+        self.encoder, self.decoder = encoder, decoder
+        self.histories, self.history_heads = decoder.histories, decoder.history_heads
         self.source_embedding = nn.Embedding(context.source_vocab_size, embedding)
         self.target_embedding = nn.Embedding(context.target_vocab_size, embedding)
         for table in (self.source_embedding, self.target_embedding):
@@ -129,6 +138,11 @@ class EncoderDecoder(Seq2Seq):
 
     def step(self, memory: Memory, state: State, tokens: Tensor) -> tuple[State, Tensor, Tensor]:
         return self.decoder.step(memory, state, self.target_words(self.target_embedding(tokens)))
+
+    def step_sharing(
+        self, memory: Memory, state: State, histories: Sequence[SharedHistory], tokens: Tensor
+    ) -> tuple[State, Tensor, Tensor]:
+        return self.decoder.step_sharing(memory, state, histories, self.target_words(self.target_embedding(tokens)))
 
     def forward(self, source: Tensor, lengths: Tensor, target_in: Tensor) -> Tensor:
         memory = self.encode(source, lengths)

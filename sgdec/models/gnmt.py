@@ -179,7 +179,7 @@ class GNMT(Seq2Seq):
         values, _ = pad_packed_sequence(packed, batch_first=True, total_length=source.size(1))  # [B, S, H]
         positions = torch.arange(source.size(1), device=source.device)
         mask = positions < lengths.to(source.device)[:, None]  # [B, S]
-        keys = self.key(values) if self._products is None else self._products.key(values)
+        keys = self.key(values) if self._products is None else self._products.key(values).float()
         return Memory(values, keys, mask, torch.stack(final, 1)[:, : None if self.bridge else 0])
 
     def start(self, memory: Memory) -> State:
@@ -236,10 +236,11 @@ class GNMT(Seq2Seq):
             hidden = torch.tanh_(self.query(query)[:, :, None] + memory.keys[:, None])  # [B, T, S, A]
             scores = hidden @ self.score_weight[0]
         else:  # 2 v . sigmoid(2 x) is v . tanh(x) plus a constant, which the softmax cancels
-            hidden = torch.sigmoid_(2 * products.query(query)[:, :, None] + 2 * memory.keys[:, None])
+            asked = 2 * products.query(query).float()[:, :, None]  # 16 bits would lose the difference from 1/2
+            hidden = torch.sigmoid_(asked + 2 * memory.keys[:, None])
             scores = 2 * products.score(hidden)[..., 0]
         weights = torch.softmax(scores.masked_fill(~memory.mask[:, None], float("-inf")), -1)  # [B, T, S]
-        return weights @ memory.values, weights
+        return weights.to(memory.values.dtype) @ memory.values, weights
 
     def _attend_once(self, query: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
         """Contexts [R, H] and weights [R, S] of equation 4, for one query per prefix [R, width]."""

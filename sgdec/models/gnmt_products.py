@@ -61,7 +61,7 @@ class GnmtProducts(NamedTuple):
 
 
 def make_products(model: Parts, kernels: Kernels) -> GnmtProducts:
-    """The products of a model; those of the attention stay in floating point (section 6)."""
+    """The products of a model; those of the attention stay in floating point (section 6), and its scores in fp32."""
     output = 1.0 if model.delta is None else math.tanh(model.delta)
 
     def above(layers: int) -> float | None:
@@ -94,7 +94,7 @@ def make_products(model: Parts, kernels: Kernels) -> GnmtProducts:
         layers=[joint(layer, weights) for layer, weights in enumerate(layers, 1)],
         key=kernels.linear(model.key.weight, model.key.bias),
         query=kernels.linear(model.query.weight),
-        score=kernels.linear(model.score_weight),
+        score=kernels.linear(model.score_weight.float()),
         softmax=kernels.bounded("softmax", model.softmax.weight, model.softmax.bias, above(len(model.decoder))),
     )
 

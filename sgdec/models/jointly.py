@@ -48,7 +48,7 @@ class JointKernels(Kernels):
         return all(product.independent() for product in self.products)
 
     def _joint(self, product: Product, weight: Tensor) -> Product:
-        joint = JointProduct(product, weight.size(1), len(self.products))
+        joint = JointProduct(product, weight.size(1), len(self.products), weight.dtype)
         self.products.append(joint)
         return joint
 
@@ -56,9 +56,9 @@ class JointKernels(Kernels):
 class JointProduct:
     """A product x [..., K] to [..., N]; inside `jointly` it is computed for several sentences together."""
 
-    def __init__(self, product: Product, inputs: int, number: int) -> None:
+    def __init__(self, product: Product, inputs: int, number: int, dtype: torch.dtype) -> None:
         self._product = product
-        self._inputs = inputs
+        self._inputs, self._dtype = inputs, dtype
         self.number = number
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -78,7 +78,7 @@ class JointProduct:
 
     def independent(self) -> bool:
         """As `JointKernels.independent`, for this product."""
-        row = torch.linspace(-1, 1, self._inputs)
+        row = torch.linspace(-1, 1, self._inputs).to(self._dtype)
         alone = self._product(row[None])
         return all(bool((self._product(row.repeat(n, 1)) == alone).all()) for n in range(2, BLOCK + 1))
 

@@ -106,8 +106,7 @@ def int8_linear(weight: Tensor, scale: Tensor, bias: Tensor | None, bound: float
 
 
 def int8_by_row(weight: Tensor, bias: Tensor | None = None) -> Product:
-    """x W^T + b in 8 bits for finite weights [N, K] in fp32: each row of inputs is rounded to steps of its own largest
-    value.
+    """x W^T + b in 8 bits for finite weights [N, K] in fp32; the range of inputs is that of each row.
 
     The products are summed as in `int8_linear`; their scale, one for each row, is applied afterwards. CPU only.
     """

@@ -29,7 +29,8 @@ from torch import Tensor, nn
 
 from sgdec.errors import UsageError
 from sgdec.models.attention import by_prefix, by_sentence
-from sgdec.models.base import Memory, State
+from sgdec.models.base import Memory, SharedHistory, State
+from sgdec.models.decoding_attention import attend, feed
 from sgdec.models.encoder_decoder import Decoder, Encoded, Encoder
 from sgdec.models.layers import Dense
 
@@ -117,6 +118,13 @@ class MultiHead(nn.Module):
         result: Tensor = self.output(heads.transpose(1, 2).flatten(2))
         return result
 
+    def together(self, x: Tensor, history: SharedHistory) -> Tensor:
+        """The result [R, 1, d] for one position of each prefix [R, 1, d], with keys and values in ``history``."""
+        keys, values = history.entries.chunk(2)
+        query = self.query(x).view(len(x), self.heads, -1)
+        result: Tensor = self.output(attend(query, keys, values, history.mask, history.rows).flatten(1)[:, None])
+        return result
+
     def weights(self, x: Tensor, keys_values: Tensor, mask: Tensor) -> Tensor:
         """The attention weights [N, T, S], averaged over the heads; rows sum to one."""
         keys, query = self._split(keys_values.chunk(2, -1)[0]), self._split(self.query(x))
@@ -169,10 +177,19 @@ class Layer(nn.Module):
         x, history = self.look_back(x, before, mask)
         return self.think(x), history
 
-    def look_back(self, x: Tensor, before: Tensor | None, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """The first sublayer, self-attention; arguments and result as in `forward`."""
+    def look_back(
+        self, x: Tensor, before: Tensor | SharedHistory | None, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """The first sublayer, self-attention; arguments and result as in `forward`.
+
+        With a `SharedHistory` the keys and values that are returned are those of x alone.
+        """
         read = self.around_attention.before(x)
         history = self.keys_values(read)
+        if isinstance(before, SharedHistory):
+            feed(before.entries, history.view(len(x), len(before.entries), -1).transpose(0, 1), before.rows)
+            return self.around_attention(x, self.attention.together(read, before)), history
+        assert mask is not None
         if before is not None:
             history = torch.cat([before, history.to(before.dtype)], 1)
         return self.around_attention(x, self.attention(read, history, mask)), history
@@ -209,9 +226,9 @@ class DecoderLayer(Layer):
         self.source, self.around_source = MultiHead(shape), Residual(shape)
 
     def translate(
-        self, x: Tensor, before: Tensor, mask: Tensor, memory: Memory, source: Tensor
+        self, x: Tensor, before: Tensor | SharedHistory, mask: Tensor | None, memory: Memory, source: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """As `forward`; also returns the input of the attention to the source [N, T, d].
+        """As `look_back`; also returns the input of the attention to the source [N, T, d].
 
         ``source``: the keys and values of the source [B, S, 2 d].
         """
@@ -232,7 +249,7 @@ class TransformerDecoder(Decoder):
     def __init__(self, embedding: int, values: int, layers: int, shape: Shape) -> None:
         """``values``: H of the encoder."""
         super().__init__()
-        self.width, self.histories = shape.width, layers
+        self.width, self.histories, self.history_heads = shape.width, layers, 2 * shape.heads
         self.inputs = LayerInputs(embedding, shape)
         self.source = Dense(values, layers * 2 * shape.width, parts=2 * layers)
         self.layers = nn.ModuleList(DecoderLayer(shape) for _ in range(layers))
@@ -250,10 +267,25 @@ class TransformerDecoder(Decoder):
 
     def step(self, memory: Memory, state: State, embedded: Tensor) -> tuple[State, Tensor, Tensor]:
         lengths, *histories = state
-        x, histories, asked = self.run(memory, histories, lengths, seen(lengths, histories[0]), embedded[:, None])
+        return self._stepped(memory, histories, lengths, seen(lengths, histories[0]), embedded)
+
+    def step_sharing(
+        self, memory: Memory, state: State, histories: Sequence[SharedHistory], embedded: Tensor
+    ) -> tuple[State, Tensor, Tensor]:
+        return self._stepped(memory, histories, state[0], None, embedded)
+
+    def _stepped(
+        self,
+        memory: Memory,
+        histories: Sequence[Tensor | SharedHistory],
+        lengths: Tensor,
+        mask: Tensor | None,
+        embedded: Tensor,
+    ) -> tuple[State, Tensor, Tensor]:
+        x, longer, asked = self.run(memory, histories, lengths, mask, embedded[:, None])
         last = cast(DecoderLayer, self.layers[-1])
         weights = last.source.weights(by_source(asked, memory), self._source(memory)[-1], memory.mask[:, None])
-        return (lengths + 1, *histories), x[:, 0], by_row(weights, memory)[:, 0]
+        return (lengths + 1, *longer), x[:, 0], by_row(weights, memory)[:, 0]
 
     def forward(self, memory: Memory, embedded: Tensor) -> Tensor:
         lengths, *histories = self.start(memory)
@@ -261,14 +293,19 @@ class TransformerDecoder(Decoder):
         return x
 
     def run(
-        self, memory: Memory, histories: Sequence[Tensor], first: Tensor, mask: Tensor, embedded: Tensor
+        self,
+        memory: Memory,
+        histories: Sequence[Tensor | SharedHistory],
+        first: Tensor,
+        mask: Tensor | None,
+        embedded: Tensor,
     ) -> tuple[Tensor, list[Tensor], Tensor]:
         """Run the layers over T new tokens [N, T, E], which follow P others.
 
         ``histories``: the keys and values of the P tokens in each layer [N, P, 2 d]; ``first``: the position of the
         first new token [N]; ``mask``: [N or 1, T, P + T] true at positions to which a token may attend. Returns the
         outputs [N, T, d], the histories [N, P + T, 2 d], and the input of the last layer's attention to the source
-        [N, T, d].
+        [N, T, d]. Shared histories need no mask, and T is 1; then the histories that are returned are [N, 1, 2 d].
         """
         x = asked = self.inputs(embedded, first)
         longer = []

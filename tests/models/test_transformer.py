@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from sgdec.errors import UsageError
-from sgdec.models.base import Memory, ModelContext, Seq2Seq
+from sgdec.models.base import Memory, ModelContext, Rows, Seq2Seq
 from sgdec.models.cuda_graphs import GraphedStep
 from sgdec.models.encoder_decoder import Encoded
+from sgdec.models.kernels import Kernels
 from sgdec.models.transformer import Transformer
 from sgdec.models.transformer_layers import (
     DecoderLayer,
@@ -23,6 +24,7 @@ from sgdec.models.transformer_layers import (
     TransformerDecoder,
     positions,
 )
+from sgdec.slots import PrefixPool, Trail
 from tests.helpers.families import make
 
 SHAPE = Shape(8, heads=2, feed_forward=12, dropout=0.0)
@@ -195,3 +197,37 @@ def test_in_half_precision_it_stays_close() -> None:
     half = model.to(torch.bfloat16)
     found = half.project(Seq2Seq.forward(half, SOURCES, LENGTHS, TARGETS)).double()
     assert (found - expected).abs().max() < 0.3
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_prefixes_that_share_entries_of_histories_take_the_same_steps(frozen: bool) -> None:
+    """Prefixes of 1 to 4 tokens of two sentences, which branch."""
+    model = make("transformer")
+    if frozen:
+        model.freeze(Kernels())
+    memory = model.encode(SOURCES, LENGTHS).at(torch.tensor([0, 1]))
+    pool = PrefixPool(model.histories, heads=model.history_heads)
+    plain = PrefixPool(model.histories)
+    first = torch.tensor([1, 1])
+    with torch.inference_mode():
+        state, output, _ = model.step(memory, model.start(memory), first)
+        known: list[tuple[Trail, Trail, int]] = [
+            (*both, owner)
+            for owner, both in enumerate(zip(pool.put(state, output), plain.put(state, output), strict=True))
+        ]
+        for step in range(4):
+            chosen = [known[place % len(known)] for place in (0, 1, 5, 3, 2, 7)][: 6 - step]
+            owners = [owner for _, _, owner in chosen]
+            if 1 not in owners:
+                chosen[-1], owners[-1] = known[1], 1
+            tokens = torch.tensor([4 + 3 * place + step for place in range(len(chosen))])
+            mine = memory._replace(rows=Rows.of(owners, "cpu"))
+            shared, own = [a for a, _, _ in chosen], [b for _, b, _ in chosen]
+            kept, histories = pool.shared(shared, owners, mine.rows)
+            found = model.step_sharing(mine, kept, histories, tokens)
+            expected = model.step(mine, plain.states(own), tokens)
+            torch.testing.assert_close(found[1:], expected[1:])
+            for mine_now, theirs in zip(found[0][1:], expected[0][1:], strict=True):
+                torch.testing.assert_close(mine_now[:, -1], theirs[:, -1])
+            after = pool.put(*found[:2], before=shared), plain.put(*expected[:2], before=own)
+            known += zip(*after, owners, strict=True)

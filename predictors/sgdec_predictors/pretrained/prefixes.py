@@ -88,7 +88,7 @@ class Prefixes(ABC):
         """Whether prefixes of a sentence share keys and values in a step; `probe` finds out."""
         self._takes = set(inspect.signature(module.forward).parameters)
         self._cache_name = "past_key_values" if "past_key_values" in self._takes else "cache_params"
-        self._past, self._carried = SlotPool(heads=True), SlotPool()
+        self._past, self._carried = SlotPool(lambda tensor: True), SlotPool()
         self._kinds = [type(layer) for layer in self._empty().layers]
         """By layer; unknown before a decoder of an encoder has read something."""
         self._recurrent: list[LinearAttentionLayer] = []

@@ -86,7 +86,7 @@ def _difference(
         gap = torch.where(found == expected, 0.0, found - expected).abs().max()  # both can be -inf
         finite = expected[expected.isfinite()]
         largest = max(largest, float(gap) / max(1.0, float(finite.abs().max())) if len(finite) else 0.0)
-        if length < len(written):  # the first sentence branches: one prefix goes on, and one stays
+        if length < len(written):  # the first sentence branches: one prefix grows, and one stays
             prefix, source, output = rows[-1 if length else 0]
             (longer,) = prefixes.after([prefix], [written[length]])
             rows.append((longer, source, [*output, written[length]]))

@@ -18,7 +18,7 @@ from transformers import AttentionInterface
 from transformers.cache_utils import DynamicLayer
 
 from sgdec.models.base import Rows
-from sgdec.models.decoding_attention import attend
+from sgdec.models.decoding_attention import attend, feed
 
 NAME = "sgdec"
 OTHERS = ("position_bias", "softcap", "s_aux", "sliding_window")
@@ -82,8 +82,5 @@ class Shared(DynamicLayer):  # type: ignore[misc]  # mypy skips transformers
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         self.fed = key_states[:, :, 0].transpose(0, 1), value_states[:, :, 0].transpose(0, 1)  # [heads, rows, d]
         for whole, new in zip((self.keys, self.values), self.fed, strict=True):
-            if self._rows is None:
-                whole[:, :, -1] = new
-            else:
-                whole[:, :, -self._rows.grid.size(1) :] = new[:, self._rows.grid]
+            feed(whole, new, self._rows)
         return self.keys.transpose(0, 1), self.values.transpose(0, 1)
