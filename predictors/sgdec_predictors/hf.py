@@ -204,6 +204,7 @@ class HfPredictor(BatchPredictor):
     ) -> None:
         import torch
 
+        from sgdec.models.kernels import packs
         from sgdec_predictors.pretrained.causal import Continuations
         from sgdec_predictors.pretrained.probe import probe
         from sgdec_predictors.pretrained.rules import Rules
@@ -222,13 +223,16 @@ class HfPredictor(BatchPredictor):
         self._first: tuple[int, ...] = ()
         """The ids with which every output of a seq2seq model begins."""
         together = not context.deterministic
+        shared_in = torch.bfloat16 if context.precision == "int8" and packs(torch.bfloat16) else None
         if roles.seq2seq:
             if roles.decoder_start is None:
                 raise SgdecError("hf: decoder_start_token_id is missing in generation_config.json.")
             self._first = (roles.decoder_start, *(() if roles.forced_bos is None else (roles.forced_bos,)))
-            self._prefixes: Prefixes = Translations(module, self._first, together=together, attention=attention)
+            self._prefixes: Prefixes = Translations(
+                module, self._first, together=together, shared_in=shared_in, attention=attention
+            )
         else:
-            self._prefixes = Continuations(module, together=together)
+            self._prefixes = Continuations(module, together=together, shared_in=shared_in)
         probe(self._prefixes, roles, self._first, exact=context.precision != "int8")
         if attention is None:
             vars(self)["attention"] = None  # hides that of the class
@@ -259,14 +263,33 @@ class HfPredictor(BatchPredictor):
     ) -> Scores:
         import torch
 
+        asked = [row for row, state in enumerate(states) if not self._must_end(state)]
         with torch.inference_mode():
-            logits = self._prefixes.logits([state.prefix for state in states])
-            precision = torch.promote_types(logits.dtype, torch.float32)
-            scores = torch.log_softmax(logits.to(precision), dim=-1)
-            self._forbid(scores, states)  # before </s> gets the score of several ids
-            scores = self._numbered(scores)
-            self._end_at_the_limit(scores, states)
-        return Scores.dense(scores)
+            if len(asked) == len(states):
+                return Scores.dense(self._scores(states))
+            precision = torch.promote_types(self._prefixes.module.dtype, torch.float32)
+            size = len(states), self._roles.numbering.size
+            scores = torch.full(size, -math.inf, dtype=precision, device=self._prefixes.device)
+            scores[:, EOS] = 0.0
+            if asked:
+                scores[asked] = self._scores([states[row] for row in asked])
+            return Scores.dense(scores)
+
+    def _scores(self, states: Sequence[HfState]) -> Tensor:
+        """``[rows, V]``"""
+        import torch
+
+        logits = self._prefixes.logits([state.prefix for state in states])
+        precision = torch.promote_types(logits.dtype, torch.float32)
+        scores = torch.log_softmax(logits.to(precision), dim=-1)
+        self._forbid(scores, states)  # before </s> gets the score of several ids
+        scores = self._numbered(scores)
+        for row, state in enumerate(states):
+            if state.length >= state.sentence.room:  # the model has no more positions
+                end = float(scores[row, EOS])
+                scores[row] = -math.inf
+                scores[row, EOS] = end
+        return scores
 
     def consume_batch(self, states: Sequence[HfState], tokens: Sequence[int]) -> list[HfState]:
         import torch
@@ -324,14 +347,9 @@ class HfPredictor(BatchPredictor):
             if banned:
                 scores[row, banned] = -math.inf
 
-    def _end_at_the_limit(self, scores: Tensor, states: Sequence[HfState]) -> None:
-        """Allow only ``</s>`` where the model forces it, with score 0, and where it has no more positions."""
-        for row, state in enumerate(states):
-            forced = self._rules.forced_end and state.length == state.sentence.limit
-            if forced or state.length >= state.sentence.room:
-                end = 0.0 if forced else float(scores[row, EOS])
-                scores[row] = -math.inf
-                scores[row, EOS] = end
+    def _must_end(self, state: HfState) -> bool:
+        """Whether the model forces ``</s>``, whose score is 0 then, so that it need not be asked."""
+        return self._rules.forced_end and state.length == state.sentence.limit
 
     def _remembered(self, ids: Sequence[int]) -> tuple[int, ...]:
         memory = self._rules.memory

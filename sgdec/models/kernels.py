@@ -110,12 +110,14 @@ def int8_by_row(weight: Tensor, bias: Tensor | None = None) -> Product:
 
     The products are summed as in `int8_linear`; their scale, one for each row, is applied afterwards. CPU only.
     """
-    product = int8_linear(*quantise_rows(weight), None, 1.0)
+    make, levels = int8_way()
+    whole, scale = quantise_rows(weight)
+    product = make(whole, scale / LEVELS / levels, None, float(levels), levels)  # its inputs are whole steps
     constant = torch.zeros(len(weight)) if bias is None else bias.detach().float().clone()
 
     def by_row(x: Tensor) -> Tensor:
-        largest = torch.linalg.vector_norm(x, torch.inf, -1, keepdim=True).clamp_(min=SMALLEST)
-        return torch.addcmul(constant, product(x / largest), largest)
+        largest = x.abs().amax(-1, keepdim=True).clamp_(min=SMALLEST)
+        return torch.addcmul(constant, product(x * (levels / largest)), largest)
 
     return by_row
 
@@ -123,13 +125,14 @@ def int8_by_row(weight: Tensor, bias: Tensor | None = None) -> Product:
 def quantise_input(x: Tensor, bound: float, levels: int = LEVELS) -> Tensor:
     """x in [-bound, bound], rounded to the nearest step, as unsigned integers, which processors need.
 
-    0 becomes ``levels`` + 1. The conversion to integers truncates, so 1/2 is added before it.
+    0 becomes ``levels`` + 1. The conversion to signed integers takes a fifth of the time of that to unsigned ones.
 
     >>> quantise_input(torch.tensor([0.0, 1.0, -1.0, 0.012, -5.0]), 1.0).tolist()
     [128, 255, 1, 130, 1]
     """
-    steps = torch.add(torch.tensor(levels + 1.5), x, alpha=levels / bound)
-    return steps.clamp_(1, 2 * levels + 1).to(torch.uint8)
+    steps = x if bound == levels else x * (levels / bound)
+    whole = steps.clamp(-levels, levels).round_().to(torch.int8)
+    return whole.view(torch.uint8).add_(levels + 1)  # modulo 256
 
 
 def _packed(weight: Tensor, bias: Tensor | None) -> Product:

@@ -79,16 +79,16 @@ class Prefix:
 class Prefixes(ABC):
     """A model, and what it remembers."""
 
-    def __init__(self, module: Any, *, together: bool = True) -> None:
-        """``together``: whether sentences can share a step; otherwise rounding depends on one sentence alone."""
+    def __init__(self, module: Any, *, together: bool = True, shared_in: torch.dtype | None = None) -> None:
+        """``together``: whether sentences can share a step; otherwise rounding depends on one sentence alone.
+        ``shared_in``: the precision of shared keys and values; None = that of the module."""
         self.module = module
         self.device = module.device
         self._together = together
-        self.shares = False
-        """Whether prefixes of a sentence share keys and values in a step; `probe` finds out."""
+        self._shares, self._shared_in = False, shared_in or module.dtype
         self._takes = set(inspect.signature(module.forward).parameters)
         self._cache_name = "past_key_values" if "past_key_values" in self._takes else "cache_params"
-        self._past, self._carried = SlotPool(lambda tensor: True), SlotPool()
+        self._past, self._carried = _keys_values(), SlotPool()
         self._kinds = [type(layer) for layer in self._empty().layers]
         """By layer; unknown before a decoder of an encoder has read something."""
         self._recurrent: list[LinearAttentionLayer] = []
@@ -116,6 +116,21 @@ class Prefixes(ABC):
         """For each prefix the attention ``[S]`` at the prediction of its next token."""
         self._require_read(prefixes)
         return [prefix.read.attention for prefix in prefixes]  # type: ignore[union-attr, misc]  # now it is read
+
+    @property
+    def shares(self) -> bool:
+        """Whether prefixes of a sentence share keys and values in a step; `probe` finds out."""
+        return self._shares
+
+    @shares.setter
+    def shares(self, value: bool) -> None:
+        self._shares, self._past = value, _keys_values()
+
+    @property
+    def kept_in(self) -> torch.dtype:
+        """The precision in which keys and values are kept."""
+        dtype: torch.dtype = self._shared_in if self._shares else self.module.dtype
+        return dtype
 
     @property
     def may_share(self) -> bool:
@@ -169,10 +184,13 @@ class Prefixes(ABC):
 
     def _step(self, prefixes: list[Prefix]) -> Tensor:
         """Read the last tokens; the logits ``[rows, V]``."""
+        different = {prefix: row for row, prefix in enumerate(dict.fromkeys(prefixes))}
+        if len(different) < len(prefixes):
+            return self._step([*different])[[different[prefix] for prefix in prefixes]]
         counts = [prefix.before for prefix in prefixes]
         longest = max(counts)
         lengths = torch.tensor(counts, device=self.device)
-        if self.shares and longest:
+        if self.shares:
             cache, output = self._step_sharing(prefixes, lengths, longest)
         else:
             cache = self._gathered(prefixes, longest) if longest else self._empty()
@@ -191,6 +209,10 @@ class Prefixes(ABC):
             if owner == len(sentences):
                 sentences.append(prefix.sentence)
             trails[owner].append(prefix.past)
+        if not longest:  # prefixes without tokens, one for each sentence
+            cache, mask = self._empty(), torch.zeros(len(prefixes), 1, 1, 1, dtype=self.kept_in, device=self.device)
+            with sharing(self.module.config, None):
+                return cache, self._forward_sharing(prefixes, sentences, cache, lengths, mask)
         rows = Rows.of(owners, self.device)
         most = max(map(len, trails))
         union = Union.of(trails, room=most)
@@ -199,7 +221,7 @@ class Prefixes(ABC):
         parts = [part.unflatten(1, shape) for part in self._past.get(union.slots)]
         cache = DynamicCache()
         cache.layers += [Shared(*pair, rows, longest) for pair in zip(parts[::2], parts[1::2], strict=True)]
-        mask = additive(torch.from_numpy(union.seen).to(self.device), self.module.dtype)[:, None]
+        mask = additive(torch.from_numpy(union.seen).to(self.device), self.kept_in)[:, None]
         with sharing(self.module.config, rows):
             return cache, self._forward_sharing(prefixes, sentences, cache, lengths, mask)
 
@@ -268,7 +290,7 @@ class Prefixes(ABC):
         past: Sequence[Slot | None] = [None] * len(prefixes)
         carried: Sequence[Slot | None] = [None] * len(prefixes)
         if attending:
-            past = self._past.put([part for layer in attending for part in last_keys_values(layer)])
+            past = self._past.put([part.to(self.kept_in) for layer in attending for part in last_keys_values(layer)])
         if recurrent:
             carried = self._carried.put([part for layer in recurrent for part in carried_parts(layer)])
             self._recurrent = recurrent
@@ -277,6 +299,11 @@ class Prefixes(ABC):
                 prefix.read = ReadPrefix(
                     past[row], carried[row], None if attention is None else attention[row].clone()
                 )
+
+
+def _keys_values() -> SlotPool:
+    """A pool of keys and values ``[heads, slots, d]``."""
+    return SlotPool(lambda tensor: True)
 
 
 def last_keys_values(layer: DynamicLayer) -> tuple[Tensor, Tensor]:

@@ -22,10 +22,16 @@ class Translations(Prefixes):
     """The prefixes of an encoder-decoder model."""
 
     def __init__(
-        self, module: Any, first: Sequence[int], *, together: bool = True, attention: int | None = None
+        self,
+        module: Any,
+        first: Sequence[int],
+        *,
+        together: bool = True,
+        shared_in: torch.dtype | None = None,
+        attention: int | None = None,
     ) -> None:
         """``first``: the ids with which each output begins. ``attention``: the layer whose attention is kept."""
-        super().__init__(module, together=together)
+        super().__init__(module, together=together, shared_in=shared_in)
         self._first = first
         self._attention = attention
         self._positions = RowPositions.into(module.get_decoder())
@@ -59,8 +65,8 @@ class Translations(Prefixes):
         layers = [(layer.keys, layer.values) for layer in cache.cross_attention_cache.layers]
         return [
             EncodedSentence([
-                (keys[i, :, :n].clone(), values[i, :, :n].clone())
-                for keys, values in layers
+                tuple(part[i, :, :n].to(self.kept_in, copy=True) for part in layer)
+                for layer in layers
             ])
             for i, n in enumerate(map(len, sources))
         ]
@@ -78,7 +84,7 @@ class Translations(Prefixes):
         lengths: Tensor,
         mask: Tensor,
     ) -> Any:
-        there = additive(self._there(sentences), self.module.dtype)[:, None, None]
+        there = additive(self._there(sentences), self.kept_in)[:, None, None]
         return self._read(prefixes, sentences, cache, lengths, mask, there)
 
     def _read(

@@ -58,8 +58,10 @@ def _attended(
     unknown = [name for name in OTHERS if others.get(name) is not None]
     if unknown:
         raise NotImplementedError(f"attention with {unknown[0]}")
-    keys, values = key.transpose(0, 1), value.transpose(0, 1)
-    return attend(query[:, :, 0], keys, values, mask[:, 0], _rows.get(), scaling)[:, None], None
+    dtype = mask.dtype
+    keys, values = key.transpose(0, 1).to(dtype), value.transpose(0, 1).to(dtype)
+    found = attend(query[:, :, 0].to(dtype), keys, values, mask[:, 0], _rows.get(), scaling)
+    return found[:, None].to(query.dtype), None
 
 
 AttentionInterface.register(NAME, _attended)
