@@ -45,7 +45,8 @@ from sgdec.search.scheduler import Scheduler
 
 V, PAD = 8_000, 7_999
 IN_FLIGHT, TOKENS, SENTENCES = 64, 20, 128
-COMPUTE = {"fp32": "float32", "bf16": "bfloat16", "int8": "int8_float32"}
+COMPUTE = {"fp32": "float32", "bf16": "float32", "int8": "int8_float32"}
+"""CTranslate2 refuses bf16 on most processors."""
 
 
 def main() -> None:
@@ -118,6 +119,7 @@ def make(folder: str) -> None:
     model: Any = transformers.MarianMTModel(config)
     with torch.no_grad():
         model.model.shared.weight.normal_(std=0.1)  # so that the best outputs are not nearly equal
+        model.model.shared.weight[PAD] = 0.0  # decoders start from a zero embedding
         model.final_logits_bias[:, PAD] = float("-inf")
     model.generation_config.forced_eos_token_id = 0  # its score at the limit is not in the totals of CTranslate2
     model.save_pretrained(folder)
@@ -150,7 +152,7 @@ class Peer:
         worker = str(Path(__file__).with_name("peer_ctranslate2_worker.py"))
         self._process = subprocess.Popen(
             [python, worker, folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            env={**os.environ, "OMP_NUM_THREADS": ""},
+            env={name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"},
         )  # fmt: skip
         self._folder = folder
         while self._read() != "ready":

@@ -54,7 +54,7 @@ class Continuations(Prefixes):
         if attending:
             used = mask.bool().to(self.device)  # [rows, longest]
             whole = [part for layer in attending for part in (layer.keys, layer.values)]
-            parts = [part.transpose(1, 2)[used].transpose(0, 1).to(self.kept_in) for part in whole]  # [heads, all tokens, d]
+            parts = [part.transpose(1, 2)[used].transpose(0, 1).to(self.kept_in) for part in whole]
             slots = iter(self._past.put(parts))
             for prefix, prompt in zip(prefixes, prompts, strict=True):
                 prefix.past = tuple(next(slots) for _ in prompt)
