@@ -1,19 +1,21 @@
 """How fast are searches with models of Hugging Face transformers, beside `generate()` of transformers?
 
-Random models of the shapes of Marian (6 + 6 layers of width 512) and GPT-2 (12 layers of width 768) in fp32 on one
-thread of a CPU. All outputs have the same number of tokens, so both sides do the same work. Each line is one round;
-within a round the sides alternate. Times are CPU times in seconds; on a GPU they are seconds of wall-clock time.
+Random models of the shapes of Marian (6 + 6 layers of width 512), GPT-2 (12 layers of width 768) and Llama (12 layers
+of width 768, 12 heads of queries and 4 of keys) in fp32 on one thread of a CPU. All outputs have the same number of
+tokens, so both sides do the same work. Each line is one round; within a round the sides alternate. Times are CPU
+times in seconds; on a GPU they are seconds of wall-clock time.
 
     python benchmarks/pretrained.py search [--shape marian] [--beam 5] [--sentences 64] [--generate 16,64]
-        [--device cpu|cuda] [--precision fp32|bf16]
+        [--source 15,24] [--device cpu|cuda] [--precision fp32|bf16]
     python benchmarks/pretrained.py trie [--entries 1000000] [--beam 1000]
     python benchmarks/pretrained.py ensemble
     python benchmarks/pretrained.py memory
+    python benchmarks/pretrained.py loading [--shape marian] [--precision fp32|bf16|int8]
 
 ``search``: `beam` or `greedy`, 64 sentences in flight, and ``generate()`` at several batch sizes; the ratio is to the
 fastest. ``trie``: `hf,trie`, and ``generate()`` with ``prefix_allowed_tokens_fn``; both lists must be equal. It also
 prints the time of the matrix products. ``ensemble``: two models together, and one after the other. ``memory``: what
-the keys and values of 64 x 5 prefixes of 50 tokens take.
+the keys and values of 64 x 5 prefixes of 50 tokens take. ``loading``: the resident memory that a model adds.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ import gc
 import os
 import random
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections import defaultdict
@@ -47,13 +51,13 @@ from sgdec.protocol import Result, Source
 from sgdec.search.constellation import Constellation
 from sgdec.search.scheduler import Scheduler
 
-V = {"marian": 8_000, "gpt2": 50_257}
+V = {"marian": 8_000, "gpt2": 50_257, "llama": 32_000}
 IN_FLIGHT, TOKENS = 64, 20
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("measure", choices=["search", "trie", "ensemble", "memory"])
+    parser.add_argument("measure", choices=["search", "trie", "ensemble", "memory", "loading"])
     parser.add_argument("--shape", choices=V, default="marian")
     parser.add_argument("--beam", type=int)
     parser.add_argument("--sentences", type=int, default=64)
@@ -61,19 +65,21 @@ def main() -> None:
     parser.add_argument("--entries", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--device", default="cpu", help="of search")
-    parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32", help="of search")
+    parser.add_argument("--precision", choices=["fp32", "bf16", "int8"], default="fp32", help="of search and loading")
+    parser.add_argument("--source", default="15,24", help="lowest and highest number of source tokens in search")
     given = parser.parse_args()
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
-    measures = {"search": search, "trie": trie, "ensemble": ensemble, "memory": memory}
+    measures = {"search": search, "trie": trie, "ensemble": ensemble, "memory": memory, "loading": loading}
     measures[given.measure](given)
 
 
 def search(given: argparse.Namespace) -> None:
     beam = given.beam or 5
     model, predictor = make(given.shape, device=given.device, precision=given.precision)
-    sources = make_sources(given.shape, given.sentences)
+    low, high = map(int, given.source.split(","))
+    sources = make_sources(given.shape, given.sentences, low=low, high=high)
     sizes = [int(size) for size in given.generate.split(",")]
     decoder: Decoder = GreedyDecoder() if beam == 1 else BeamDecoder(size=beam)
     ratios = []
@@ -161,6 +167,37 @@ def memory(given: argparse.Namespace) -> None:
     print("transformers, MiB:", [round(value / 2**20, 1) for value in theirs])
 
 
+RESIDENT = """
+import gc, sys, torch, transformers
+from pathlib import Path
+from sgdec import Context
+from sgdec_predictors.hf import HfPredictor
+
+def resident():
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+HfPredictor(sys.argv[2], context=Context(precision=sys.argv[3]))  # imports what loading needs
+before = resident()
+kept = HfPredictor(sys.argv[1], context=Context(precision=sys.argv[3]))
+print(resident() - before)
+"""
+
+
+def loading(given: argparse.Namespace) -> None:
+    """In a fresh process, so that nothing else has been loaded or freed."""
+    model, _ = make(given.shape)
+    sizes = {"n_layer": 1, "n_embd": 8, "n_head": 2, "vocab_size": 20, "bos_token_id": 0, "eos_token_id": 0}
+    tiny = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes))
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as small:
+        model.save_pretrained(folder)
+        tiny.save_pretrained(small)
+        command = [sys.executable, "-c", RESIDENT, folder, small, given.precision]
+        added = int(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
+        weights = Path(folder, "model.safetensors").stat().st_size
+    print(f"{given.shape}, {given.precision}: {added / 2**20:.0f} MiB, {added / weights:.2f} of the weights in fp32")
+
+
 def make(
     shape: str, *, max_length: int = TOKENS, seed: int = 0, device: str = "cpu", precision: str = "fp32"
 ) -> tuple[Any, HfPredictor]:
@@ -174,6 +211,12 @@ def make(
             sizes |= {f"{side}_layers": 6, f"{side}_attention_heads": 8, f"{side}_ffn_dim": 2048}
         config = transformers.MarianConfig(forced_eos_token_id=None, **roles, **sizes)
         model: Any = transformers.MarianMTModel(config)
+    elif shape == "llama":
+        config = transformers.LlamaConfig(
+            vocab_size=size, hidden_size=768, intermediate_size=2048, num_hidden_layers=12, num_attention_heads=12,
+            num_key_value_heads=4,
+        )  # fmt: skip
+        model = transformers.LlamaForCausalLM(config)
     else:
         model = transformers.GPT2LMHeadModel(transformers.GPT2Config())
     with tempfile.TemporaryDirectory() as folder:
@@ -183,10 +226,13 @@ def make(
         return model.eval().to(device, dtype), HfPredictor(folder, context=context)
 
 
-def make_sources(shape: str, number: int, *, longest: int = TOKENS) -> list[Source]:
+def make_sources(
+    shape: str, number: int, *, longest: int = TOKENS, low: int = 15, high: int = 24
+) -> list[Source]:
     rng = random.Random(2)
+    lengths = [low + i % (high - low + 1) for i in range(1, number + 1)]
     return [
-        Source(i, tuple(rng.randrange(3, V[shape] - 3) for _ in range(15 + i % 10)), max_length=longest)
+        Source(i, tuple(rng.randrange(3, V[shape] - 3) for _ in range(lengths[i - 1])), max_length=longest)
         for i in range(1, number + 1)
     ]
 
