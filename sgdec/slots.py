@@ -19,8 +19,6 @@ from sgdec.arrays import Flags
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from sgdec.models.base import Rows, SharedHistory
-
 FIRST_CAPACITY = 256
 
 
@@ -144,7 +142,7 @@ class Union(NamedTuple):
     @classmethod
     def of(cls, trails: Sequence[Sequence[Trail]], *, room: int = 0) -> Union:
         """``trails``: by sentence; at least one has a slot. ``room``: the number of places to leave at the end of
-        each sentence, which no trail sees.
+        each sentence, of which trail i sees the i-th.
 
         >>> a, b, c = (Slot(number, []) for number in range(3))
         >>> union = Union.of([[(a, b), (a, c)], [(b,)]])
@@ -168,7 +166,9 @@ class Union(NamedTuple):
                 columns += map(at.__getitem__, trail)
         seen = np.zeros((len(trails) * most, width), np.bool_)
         seen[np.repeat(rows, lengths), columns] = True
-        return cls(slots, seen.reshape(len(trails), most, width))
+        by_sentence = seen.reshape(len(trails), most, width)
+        by_sentence[:, range(room), range(width - room, width)] = True
+        return cls(slots, by_sentence)
 
 
 class PrefixPool:
@@ -238,28 +238,22 @@ class PrefixPool:
         return (*own, *(part.view(len(prefixes), longest, *part.shape[1:]) for part in parts))
 
     def shared(
-        self, prefixes: Sequence[Trail], owners: Sequence[int], rows: Rows | None
-    ) -> tuple[tuple[Tensor, ...], list[SharedHistory]]:
-        """As `states`, but the prefixes of a sentence share the entries of their histories.
+        self, prefixes: Sequence[Trail], owners: Sequence[int]
+    ) -> tuple[tuple[Tensor, ...], list[Tensor], Flags]:
+        """As `states`, but the prefixes of a sentence share the entries of their histories. For pools with ``heads``.
 
-        ``owners``: the number of the sentence of each prefix; ``rows``: the same, as the model has it. Only for pools
-        with ``heads``.
+        ``owners``: the number of the sentence of each prefix. Returns the other state tensors, for each history its
+        entries ``[heads, sentences, width, D]``, and which of them each prefix of a sentence sees ``[sentences, most,
+        width]``. The last ``most`` places are room for new tokens, one for each prefix, which sees it.
         """
-        import torch
-
-        from sgdec.models.base import SharedHistory
-        from sgdec.models.decoding_attention import additive
-
         own = self._pool.part([trail[-1] for trail in prefixes], slice(0, self._place))
         trails: list[list[Trail]] = [[] for _ in range(1 + max(owners))]
         for owner, trail in zip(owners, prefixes, strict=True):
             trails[owner].append(trail)
         union = Union.of(trails, room=max(map(len, trails)))
-        union.seen[:, range(union.seen.shape[1]), range(-union.seen.shape[1], 0)] = True  # its own new token
-        parts = self._pool.part(union.slots, slice(self._place, -1))
-        mask = additive(torch.from_numpy(union.seen).to(parts[0].device), parts[0].dtype)
         shape = len(trails), union.seen.shape[2]
-        return own, [SharedHistory(part.unflatten(1, shape), mask, rows) for part in parts]
+        parts = self._pool.part(union.slots, slice(self._place, -1))
+        return own, [part.unflatten(1, shape) for part in parts], union.seen
 
     def outputs(self, prefixes: Sequence[Trail]) -> Tensor:
         """``[rows, H]``: the outputs, which the model projects to the scores of the next token."""

@@ -182,13 +182,18 @@ class NmtPredictor(BatchPredictor):
     def _consume(self, states: Sequence[NmtState], tokens: Sequence[int]) -> list[NmtState]:
         import torch
 
+        from sgdec.models.base import SharedHistory
+        from sgdec.models.decoding_attention import additive
+
         sentences = [state.sentence for state in states]
         memory, owners = self._memory(sentences)
         before, read = [state.trail for state in states], torch.tensor(tokens, device=self._device)
         if self._graphed or not self._model.history_heads:
             step = self._step(memory, self._pool.states(before), read)
         else:
-            own, histories = self._pool.shared(before, owners, memory.rows)
+            own, entries, seen = self._pool.shared(before, owners)
+            mask = additive(torch.from_numpy(seen).to(self._device), entries[0].dtype)
+            histories = [SharedHistory(each, mask, memory.rows) for each in entries]
             step = self._model.step_sharing(memory, own, histories, read)
         return self._states(sentences, before, *step)
 

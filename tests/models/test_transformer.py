@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from sgdec.errors import UsageError
-from sgdec.models.base import Memory, ModelContext, Rows, Seq2Seq
+from sgdec.models.base import Memory, ModelContext, Rows, Seq2Seq, SharedHistory
 from sgdec.models.cuda_graphs import GraphedStep
+from sgdec.models.decoding_attention import additive
 from sgdec.models.encoder_decoder import Encoded
 from sgdec.models.kernels import Kernels
 from sgdec.models.transformer import Transformer
@@ -223,7 +224,9 @@ def test_prefixes_that_share_entries_of_histories_take_the_same_steps(frozen: bo
             tokens = torch.tensor([4 + 3 * place + step for place in range(len(chosen))])
             mine = memory._replace(rows=Rows.of(owners, "cpu"))
             shared, own = [a for a, _, _ in chosen], [b for _, b, _ in chosen]
-            kept, histories = pool.shared(shared, owners, mine.rows)
+            kept, entries, seen = pool.shared(shared, owners)
+            mask = additive(torch.from_numpy(seen), entries[0].dtype)
+            histories = [SharedHistory(each, mask, mine.rows) for each in entries]
             found = model.step_sharing(mine, kept, histories, tokens)
             expected = model.step(mine, plain.states(own), tokens)
             torch.testing.assert_close(found[1:], expected[1:])

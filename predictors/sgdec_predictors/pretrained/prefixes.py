@@ -34,7 +34,7 @@ from sgdec.models.base import Rows
 from sgdec.models.decoding_attention import additive
 from sgdec.slots import Slot, SlotPool, Union
 from sgdec_predictors.pretrained.layers import Carried, Gathered, carried_parts
-from sgdec_predictors.pretrained.sharing import Shared, may_share, sharing
+from sgdec_predictors.pretrained.sharing import SharedByPrefixes, may_share, sharing
 
 Row = TypeVar("Row")
 
@@ -216,11 +216,10 @@ class Prefixes(ABC):
         rows = Rows.of(owners, self.device)
         most = max(map(len, trails))
         union = Union.of(trails, room=most)
-        union.seen[:, range(most), range(-most, 0)] = True  # each prefix sees the token that it is fed
         shape = len(sentences), union.seen.shape[2]
         parts = [part.unflatten(1, shape) for part in self._past.get(union.slots)]
         cache = DynamicCache()
-        cache.layers += [Shared(*pair, rows, longest) for pair in zip(parts[::2], parts[1::2], strict=True)]
+        cache.layers += [SharedByPrefixes(*pair, rows, longest) for pair in zip(parts[::2], parts[1::2], strict=True)]
         mask = additive(torch.from_numpy(union.seen).to(self.device), self.kept_in)[:, None]
         with sharing(self.module.config, rows):
             return cache, self._forward_sharing(prefixes, sentences, cache, lengths, mask)
@@ -308,7 +307,7 @@ def _keys_values() -> SlotPool:
 
 def last_keys_values(layer: DynamicLayer) -> tuple[Tensor, Tensor]:
     """The keys and values ``[heads, rows, d]`` of the last tokens."""
-    if isinstance(layer, Shared):
+    if isinstance(layer, SharedByPrefixes):
         return layer.fed
     return layer.keys[:, :, -1].transpose(0, 1), layer.values[:, :, -1].transpose(0, 1)
 

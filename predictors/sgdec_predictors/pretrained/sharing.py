@@ -67,7 +67,7 @@ def _attended(
 AttentionInterface.register(NAME, _attended)
 
 
-class Shared(DynamicLayer):  # type: ignore[misc]  # mypy skips transformers
+class SharedByPrefixes(DynamicLayer):  # type: ignore[misc]  # mypy skips transformers
     """Keys and values of a layer, once for each sentence, with room for the tokens that its prefixes are fed."""
 
     def __init__(self, keys: Tensor, values: Tensor, rows: Rows | None, length: int) -> None:
