@@ -71,6 +71,8 @@ class HfPredictor(BatchPredictor):
     """A model of `transformers`."""
 
     max_score = 0.0
+    products: str | None = None
+    """How products are computed here, for the last lines of a run; None for a model that was not loaded here."""
 
     def __init__(
         self,
@@ -105,6 +107,7 @@ class HfPredictor(BatchPredictor):
         ] = False,
         context: Context | None = None,
     ) -> None:
+        from sgdec.models.kernels import described
         from sgdec.vocabularies import read_roles
         from sgdec_predictors.pretrained.folder import find_folder, reading, vocabularies_in
         from sgdec_predictors.pretrained.loading import load_module
@@ -127,6 +130,7 @@ class HfPredictor(BatchPredictor):
         vocabulary = cast("PretrainedVocabulary | None", vocabularies.source)
         reader = Reader(prompt, chat, vocabulary, source=source)
         module = load_module(folder, context, attention=attention is not None)
+        self.products = described(context.precision, context.device)
         with reading(folder, "the settings of the model cannot be used"):
             settings = module.generation_config
             self._begin_with(module, settings, roles, vocabularies, reader, context, ends, attention)

@@ -94,7 +94,7 @@ class NmtPredictor(BatchPredictor):
             self._step = GraphedStep(module.step)
             self._pool = PrefixPool(module.histories, block=HISTORY_BLOCK)
         self._watch: Stopwatch | None = None
-        self._device = context.device
+        self._device, self._precision = context.device, context.precision
         self._source_size = self.vocabularies.source.size if self.vocabularies.source else 0
         self._run_source = context.vocabularies.source
         self._batch: tuple[list[Sentence], Memory] | None = None
@@ -141,6 +141,13 @@ class NmtPredictor(BatchPredictor):
     def summary(self) -> str | None:
         """The line at the end of a run: the cost of being deterministic."""
         return f"deterministic: {self._watch}" if self._watch is not None else None
+
+    @property
+    def products(self) -> str:
+        """How the model's products are computed here, for the last lines of a run."""
+        from sgdec.models.kernels import described
+
+        return described(self._precision, self._device)
 
     def _in_parts(self, work: Callable[..., Found], sentences: Sequence[int], *columns: Sequence[Any]) -> list[Found]:
         """``work(*columns)`` at once; in a deterministic run separately for consecutive rows of one sentence."""

@@ -317,6 +317,9 @@ def summarise(run: Run, scheduler: Scheduler, signature: Mapping[str, str]) -> N
         summary = getattr(member.predictor, "summary", None)
         if summary is not None and (text := summary()) is not None:
             log.info(f"{member.name}: {text}")
+    products = {getattr(member.predictor, "products", None): None for member in run.constellation.members}
+    if used := list(filter(None, products)):
+        log.info(f"products: {'; '.join(used)}")
     if (text := run.constellation.summary()) is not None:
         log.info(text)
     if (cost := scheduler.summary()) is not None:

@@ -39,8 +39,8 @@ class Ran(NamedTuple):
 
     @property
     def warnings(self) -> dict[int, str]:
-        """By sentence; beside them there are only notes on the search, the summary and the signature."""
-        lines = [line for line in self.err.splitlines() if not line.startswith("Note: ")]
+        """By sentence; beside them there are only notes on the search and the last lines."""
+        lines = [line for line in self.err.splitlines() if not line.startswith(("Note: ", "products: "))]
         assert lines[-1].startswith("signature: ") and lines[-2].split()[1].startswith("sentences"), self.err
         found = [line.removeprefix("Warning: sentence ").split(": ", 1) for line in lines[:-2]]
         assert all(line.startswith("Warning: sentence ") for line in lines[:-2]), self.err

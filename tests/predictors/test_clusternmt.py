@@ -167,7 +167,8 @@ def test_in_bf16_a_decode_is_near_that_of_fp32(model: str, folder: str) -> None:
         found.append([{h.tokens: h.score for h in outcome.result.hypotheses} for outcome in outcomes])
     both = [(one[tokens], other[tokens]) for one, other in zip(*found, strict=True) for tokens in one.keys() & other]
     assert len(both) > 2 * len(SOURCES) and any(one != other for one, other in both)
-    assert [other for _, other in both] == pytest.approx([one for one, _ in both], abs=0.15)
+    differences = sorted(abs(one - other) for one, other in both)
+    assert differences[len(differences) // 2] < 0.1 and differences[-1] < 0.5  # a step may have another cluster
 
 
 def test_an_8_bit_model_is_refused_with_a_way_out(model: str, folder: str) -> None:
