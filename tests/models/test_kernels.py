@@ -21,10 +21,12 @@ from sgdec.models.kernels import (
     NARROW_LEVELS,
     Int8Maker,
     Product,
+    described,
     fbgemm_int8,
     int8_by_row,
     int8_linear,
     is_right,
+    onednn_int8,
     packed_linear,
     plain_int8,
     plain_linear,
@@ -293,3 +295,19 @@ def test_inputs_are_narrower_where_the_processor_would_overflow() -> None:
     )  # fmt: skip
     make, levels = done.stdout.split()[1], int(done.stdout.split()[-1])
     assert levels == NARROW_LEVELS or make == "plain_int8", "no VNNI in AVX2; plain where operators are missing"
+
+
+def test_a_run_says_how_products_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "packs", lambda dtype: dtype in kernels.PACKED)
+    assert described("bf16", "cpu") == "bf16, weights packed by oneDNN"
+    assert described("fp64", "cpu") == "fp64, weights as they are"
+    assert described("fp32", "cuda") == "fp32 on cuda"
+    monkeypatch.setattr(kernels, "packs", lambda dtype: False)
+    assert described("fp32", "cpu") == "fp32, weights as they are"
+    for way, said in (
+        ((onednn_int8, LEVELS), "8 bits by oneDNN"),
+        ((fbgemm_int8, NARROW_LEVELS), "8 bits by FBGEMM, inputs in 7 bits"),
+        ((plain_int8, LEVELS), "8 bits by float64, which is slow"),
+    ):
+        monkeypatch.setattr(kernels, "int8_way", lambda way=way: way)
+        assert described("int8", "cpu") == said

@@ -70,6 +70,25 @@ def test_the_length_limit_ends_an_output_for_nothing_where_its_end_is_forced() -
     assert -np.inf < found[-2][EOS] < 0.0
 
 
+def test_where_the_end_is_forced_the_model_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny_model("marian")
+    model.generation_config.forced_eos_token_id = model.generation_config.eos_token_id
+    predictor = HfPredictor.of(model)
+    sources = [Source(1, (5, 6), max_length=1), Source(2, (7, 4, 9), max_length=9)]
+    states = predictor.consume_batch(predictor.initialize_batch(sources), [5, 6])
+    asked: list[int] = []
+    logits = predictor._prefixes.logits
+    monkeypatch.setattr(
+        predictor._prefixes, "logits", lambda prefixes: asked.append(len(prefixes)) or logits(prefixes)
+    )
+    both = torch.as_tensor(predictor.predict_batch(states).values)
+    alone = torch.as_tensor(predictor.predict_batch(states[1:]).values)
+    none = torch.as_tensor(predictor.predict_batch(states[:1]).values)
+    assert asked == [1, 1]
+    assert torch.equal(both, torch.cat([none, alone])) and both.dtype == torch.float32
+    assert float(none[0, EOS]) == 0.0 and int(none.isfinite().sum()) == 1
+
+
 def test_where_positions_end_only_the_end_follows() -> None:
     """GPT-2 with 6 positions reads 4 ids of the source and 2 of the output."""
     plain = rows(tiny_model("gpt2"), SOURCE, OUTPUT[:2])[1]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -47,6 +49,28 @@ def test_changes_of_the_tensors_are_not_written(tmp_path: Path) -> None:
     save_file(TENSORS, tmp_path / WHOLE)
     map_weights(tmp_path)["a"].zero_()
     assert_equal(map_weights(tmp_path), TENSORS)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_forgotten_tensors_leave_memory_and_no_other_does(tmp_path: Path) -> None:
+    sizes = {"a": 1_000_003, "b": 999_983, "c": 5, "d": 1_234_567}
+    expected = {name: torch.arange(size, dtype=torch.float32) for name, size in sizes.items()}
+    save_file(expected, tmp_path / WHOLE)
+
+    def resident() -> int:
+        """KiB of the file."""
+        text = Path("/proc/self/smaps").read_text()
+        places = [part for part in re.split(r"\n(?=[0-9a-f]+-[0-9a-f]+ )", text) if str(tmp_path / WHOLE) in part]
+        return sum(int(size) for place in places for size in re.findall(r"^Rss:\s+(\d+) kB", place, re.M))
+
+    found = map_weights(tmp_path)
+    changed = found["d"][:1000].fill_(-1.0)  # in memory alone
+    assert_equal({name: found[name] for name in "abc"}, {name: expected[name] for name in "abc"})
+    before = resident()
+    found.forget([found["b"], found["c"], torch.ones(5_000_000)])
+    assert 3500 < before - resident() <= 3907
+    assert_equal({name: found[name] for name in "ac"}, {name: expected[name] for name in "ac"})
+    assert (changed == -1.0).all() and torch.equal(found["d"][1000:], expected["d"][1000:])
 
 
 def test_links_of_the_cache_of_hugging_face_are_followed(tmp_path: Path) -> None:
