@@ -2,8 +2,10 @@
 
 A random Marian model of 6 + 6 layers of width 512 (feed-forward 2,048, 8,000 pieces), 128 sources of 15 to 24 tokens,
 20 output tokens, 64 sentences in flight. All sides alternate in one run; each line is one round, in output tokens per
-second of wall-clock time, and the last lines are medians of the ratios. With ``--nmt`` a Transformer of ``sgdec
-train`` of the same shape is measured, too; its weights should be random, and its outputs as long.
+second of wall-clock time, and the last lines are medians of the ratios. With ``--cores 2`` the peer has two workers
+or two threads, whichever is faster; sgdec has two threads, and two processes with half the sentences each. With
+``--nmt`` a Transformer of ``sgdec train`` of the same shape is measured, too; its weights should be random, and its
+outputs as long.
 
 CTranslate2 needs an environment of its own: ``python -m venv peer``, ``peer/bin/pip install ctranslate2 transformers
 torch``. Its converter drops the padding token from the vocabulary, so it has a bias of -inf here.
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import random
 import statistics
@@ -72,6 +75,7 @@ def main() -> None:
                 if each != "int8":
                     parts["nmt", each] = NmtPredictor(given.nmt, Context(precision=each))
         peer = Peer(given.peer, folder)
+        pool = Processes(given.cores, {"hf": folder, "nmt": given.nmt})
         sources = make_sources()
         read = [parts["hf", precisions[0]]._read(source) for source in sources]
         ratios: dict[str, list[float]] = {}
@@ -98,13 +102,18 @@ def main() -> None:
                                 [tuple(ids[list(each.hypotheses[0].tokens)].tolist()) for each in found],
                                 [each.hypotheses[0].score for each in found],
                             )
+                        if given.cores > 1 and isinstance(decoder, BeamDecoder | GreedyDecoder):
+                            both = f"{label}, {given.cores} processes"
+                            speeds[both] = SENTENCES * TOKENS / pool.seconds(kind, of, given.beam)
+                            if round:
+                                ratios.setdefault(both, []).append(speeds[both] / speeds[name])
                         if round:
                             ratios.setdefault(label, []).append(speeds[label] / speeds[name])
             if round:
                 print(", ".join(f"{name} {speed:.0f}" for name, speed in speeds.items()), flush=True)
         compare(outputs, precisions)
-        for label, found in ratios.items():
-            print(f"{label} / CTranslate2: {statistics.median(found):.2f} ({min(found):.2f} to {max(found):.2f})")
+        for label, all in ratios.items():
+            print(f"{label} / CTranslate2: {statistics.median(all):.2f} ({min(all):.2f} to {max(all):.2f})")
 
 
 def make(folder: str) -> None:
@@ -143,6 +152,43 @@ def timed(predictor: Any, decoder: Decoder, sources: Sequence[Source]) -> tuple[
     with collector_spared():
         found = [outcome.result for outcome in scheduler.run(sources)]
     return time.perf_counter() - began, found
+
+
+class Processes:
+    """Workers with one thread, of which each decodes its share of the sentences."""
+
+    def __init__(self, count: int, models: dict[str, str]) -> None:
+        context = multiprocessing.get_context("spawn")
+        ends = [context.Pipe() for _ in range(count if count > 1 else 0)]
+        self._ends = [own for own, _ in ends]
+        for number, (_, other) in enumerate(ends):
+            context.Process(target=serve, args=(other, models, number, count), daemon=True).start()
+
+    def seconds(self, kind: str, precision: str, beam: int) -> float:
+        for end in self._ends:
+            end.send((kind, precision, beam, False))
+        for end in self._ends:
+            end.recv()  # all are loaded
+        began = time.perf_counter()
+        for end in self._ends:
+            end.send((kind, precision, beam, True))
+        for end in self._ends:
+            end.recv()
+        return time.perf_counter() - began
+
+
+def serve(end: Any, models: dict[str, str], number: int, count: int) -> None:
+    torch.set_num_threads(1)
+    loaded: dict[tuple[str, str], Any] = {}
+    sources = make_sources()[number::count]
+    while True:
+        kind, precision, beam, decode = end.recv()
+        if (kind, precision) not in loaded:
+            make = HfPredictor if kind == "hf" else NmtPredictor
+            loaded[kind, precision] = make(models[kind], context=Context(precision=precision))
+        if decode:
+            timed(loaded[kind, precision], decoders(beam)[0], sources)
+        end.send(None)
 
 
 class Peer:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -47,10 +48,11 @@ class AxisParameter(click.ParamType):  # type: ignore[type-arg]  # generic in so
             )
         name = name.strip()
         whole, texts = name in ("nbest", "length_offset"), name == "normalize"
+        least = int(name == "nbest")
         if texts != all(isinstance(each, str) for each in values) or (
-            whole and not all(each == int(each) and each >= (name == "nbest") for each in values)
+            whole and not all(each == int(each) and each >= least for each in values)
         ):
-            expected = "gnmt or length" if texts else "whole numbers" if whole else "numbers"
+            expected = "gnmt or length" if texts else f"whole numbers from {least}" if whole else "numbers"
             raise UsageError(f"--axis {value}: expected {expected}.")
         return name, [int(each) if whole else each for each in values]
 
@@ -137,7 +139,7 @@ def sweep(ctx: click.Context, given: dict[str, Any]) -> int:
     from sgdec.tuning.scored_lists import read_lists
     from sgdec.tuning.sweep import require_axes
     from sgdec.tuning.sweep import sweep as swept
-    from sgdec.tuning.sweep_tables import page, table
+    from sgdec.tuning.sweep_tables import best_cell, page, table
 
     axes = dict(given["axis"])
     size = 1
@@ -146,25 +148,37 @@ def sweep(ctx: click.Context, given: dict[str, Any]) -> int:
     if not axes or len(axes) < len(given["axis"]) or size > MOST:
         raise UsageError(f"--axis: expected one or more axes, each once, with at most {MOST:,} cells together.")
     outputs: dict[str, bytes | str] = {}
-    run = None
+    run, full = None, False
+    metric, references = METRICS[given["metric"]], list(read_lines(given["reference"]))
     if given["lists"] is None or given["verify"]:
-        if not given["input"]:
-            raise UsageError("a sweep decodes INPUT, unless --lists FILE has its lists and nothing is verified.")
-        run = list_settings(ctx, given, coverage=any(axes.get("beta", ())))
+        if not given["input"] or (given["verify"] and "-" in given["input"]):
+            raise UsageError(
+                "a sweep decodes INPUT, unless --lists FILE has its lists and nothing is verified; standard input "
+                "cannot be decoded again."
+            )
+        run, full = list_settings(ctx, given, coverage=any(axes.get("beta", ())))
         require_axes(run.parts.constellation.names, axes)
+    elif given["input"] or given["predictors"] is not None:
+        raise UsageError("--lists has the lists: leave out INPUT and --predictors, or decode cells with --verify.")
     if given["lists"] is not None and given["save"] is not None:
         raise UsageError("--save: the lists are already in --lists.")
     if given["lists"] is not None:
         lists, ranking = read_lists(given["lists"]), _ranking(run)
+        own = {} if run is None else dict(zip(lists.names, run.parts.constellation.weights, strict=False))
+        if run is not None and (run.parts.constellation.names != lists.names or own != lists.weights):
+            raise UsageError(f"--verify: the lists have the weights {dict(lists.weights)}, but the run has {own}.")
     else:
         assert run is not None
         lists, rows = _decoded(run, given)
         ranking = _ranking(run)
-        if given["save"] is not None:
-            outputs[given["save"]] = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
-    metric, references = METRICS[given["metric"]], list(read_lines(given["reference"]))
+        if given["save"] is not None:  # at once, because a decode is expensive
+            write_whole(given["save"], "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows))
     cells = swept(lists, references, axes, metric=metric, ranking=ranking)
     decoded = _verified(run, given, cells, references) if run is not None and given["verify"] else []
+    cells = [
+        cell if score is None else replace(cell, apart=score - cell.score)
+        for cell, score in zip(cells, decoded or [None] * len(cells), strict=True)
+    ]
     found = table(cells, metric, decoded)
     if given["html"] is not None:
         outputs[given["html"]] = page(found)
@@ -174,17 +188,31 @@ def sweep(ctx: click.Context, given: dict[str, Any]) -> int:
     from sgdec.cli.tables import table as as_text
 
     click.echo("\n".join([found.title, as_text(found.head, found.rows, texts=0), *found.notes]))
+    if run is not None:
+        click.echo(f"the best cell for sgdec decode: {_options(best_cell(cells, metric), given['decoder'], full)}")
     return 0
 
 
-def list_settings(ctx: click.Context, given: dict[str, Any], *, coverage: bool) -> LoadedRun:
-    """The run, with lists as long as its beam, and a full search, unless options say otherwise."""
+def _options(cell: SweptCell, decoder: str, full: bool) -> str:
+    """The options of a decode with a cell's settings. ``full``: whether the search was full without an option."""
+    own = {name: value for name, value in cell.settings.items() if name != "nbest"}
+    own |= {"stop": "full"} if full else {}
+    prefix = f"{name_of(decoder)}."
+    return " ".join(f"--{name if '.' in name else prefix + name} {value}" for name, value in own.items())
+
+
+def list_settings(ctx: click.Context, given: dict[str, Any], *, coverage: bool) -> tuple[LoadedRun, bool]:
+    """The run, with lists as long as its beam, and a full search, unless options say otherwise.
+
+    Also whether the search is full although no option says so.
+    """
     settings, dotted = running.settings(ctx, given)
     decoder = settings["decoder"]
     own = dotted.setdefault(name_of(decoder), {})
     settings = {**settings, "coverage": coverage}
     options = {each.name: each.default for each in describe(Host(settings["plugin_file"]).load("decoder", decoder))}
-    if "stop" in options and "stop" not in own:
+    full = "stop" in options and "stop" not in own
+    if full:
         own["stop"] = "full"
     if settings["nbest"] == 1:
         settings["nbest"] = int(own.get("size", options.get("size", 1)))
@@ -193,7 +221,7 @@ def list_settings(ctx: click.Context, given: dict[str, Any], *, coverage: bool) 
     run = running.load(settings, dotted, decoder=decoder)
     if given["signature"]:
         write_whole(given["signature"], f"{run.signature}\n")
-    return run
+    return run, full
 
 
 def _decoded(run: LoadedRun, given: dict[str, Any]) -> tuple[ScoredLists, list[dict[str, Any]]]:
@@ -251,7 +279,8 @@ def _as_json(cells: Sequence[SweptCell], decoded: Sequence[float | None]) -> lis
     return [
         {
             **cell.settings, "score": cell.score, "margin": cell.margin, "at_end": cell.at_end, "half": cell.half,
-            "suspicious": cell.suspicious, **({"decoded": decoded[place]} if decoded else {}),
+            "changed": cell.changed, "suspicious": cell.suspicious,
+            **({"decoded": decoded[place]} if decoded else {}),
         }
         for place, cell in enumerate(cells)
     ]  # fmt: skip

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -29,21 +30,23 @@ if TYPE_CHECKING:
 TUNING = "Tuning"
 FEW = 200
 """Development sets with fewer sentences are too small for weights that hold for other sentences."""
+NEAR = 0.02
+"""The share of its range within which a weight is at a bound."""
 
 
 class BoundsParameter(click.ParamType):  # type: ignore[type-arg]  # generic in some versions of click
-    """``NAME=LOW,HIGH``; an end may be inf."""
+    """``NAME=LOW,HIGH``; an end may be inf, which becomes None."""
 
     name = "bounds"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, tuple[float, float]]:
+    ) -> tuple[str, tuple[float | None, float | None]]:
         name, _, ends = str(value).partition("=")
         numbers = list(map(real_number, ends.split(",")))
         if not name or len(numbers) != 2 or any(each is None or each != each for each in numbers):
             raise UsageError(f"--bounds-of {value}: expected NAME=LOW,HIGH, such as wc=-2,2 or ngram=0,inf.")
-        low, high = (0.0 if each is None else each for each in numbers)
+        low, high = (None if each is None or abs(each) == math.inf else each for each in numbers)
         return name.strip(), (low, high)
 
 
@@ -126,7 +129,13 @@ def tune(ctx: click.Context, given: dict[str, Any]) -> int:
     alphas = () if given["alphas"] is None else tuple(map(real_number, given["alphas"].split(",")))
     if None in alphas:
         raise UsageError(f"--alphas {given['alphas']}: expected numbers, such as 0,0.6,1.")
-    run = list_settings(ctx, given, coverage=given["beta"])
+    bounds = {
+        name: (-math.inf if low is None else low, math.inf if high is None else high)
+        for name, (low, high) in given["bounds_of"]
+    }
+    if len(bounds) < len(given["bounds_of"]):
+        raise UsageError("--bounds-of: expected each name once.")
+    run, full = list_settings(ctx, given, coverage=given["beta"])
     held_out: tuple[Sequence[Sentence], list[str]] = ((), [])
     for sources, references in given["held_out"]:
         held_out = [*held_out[0], *_sources(run, sources, given)], [*held_out[1], *read_lines(references)]
@@ -135,16 +144,16 @@ def tune(ctx: click.Context, given: dict[str, Any]) -> int:
     with collector_spared():
         found = tuned(
             run, _sources(run, given["input"], given), list(read_lines(given["reference"])),
-            held_out=held_out, folder=given["folder"], alphas=alphas, bounds=dict(given["bounds_of"]), watch=_watched,
+            held_out=held_out, folder=given["folder"], alphas=alphas, bounds=bounds, watch=_watched,
             ended=lambda each: running.log.info(_line(next(rounds), each)),
             **{name: given[name] for name in names},
         )  # fmt: skip
     path = os.path.join(given["folder"], "tuned.toml")
-    write_whole(path, _config(found, given, run.signature))
+    write_whole(path, _config(found, given, run.signature, full))
     for line in _report(found, given):
         click.echo(line)
     click.echo(f"best: round {found.rounds.index(found.best) + 1}, in {path}")
-    for warning in _warnings(found, given):
+    for warning in _warnings(found, given, bounds):
         running.log.warning(warning)
     return 0
 
@@ -158,7 +167,7 @@ def _sources(run: LoadedRun, path: str, given: dict[str, Any]) -> list[Sentence]
     with reader.open([path]) as lines:
         for each in reader.read(lines, path):
             if isinstance(each, Unreadable):
-                raise SgdecError(f"{path}, line {each.id}: {each.error}")
+                raise SgdecError(str(each.error))
             found.append(each.tokens if given["input_format"] == "ids" or each.text is None else each.text)
     return found
 
@@ -195,6 +204,9 @@ def _report(found: Tuned, given: dict[str, Any]) -> Iterator[str]:
     references = [line for path in paths for line in read_lines(path)]
     outputs = [each.held_out_outputs if given["held_out"] else each.outputs for each in (first, best)]
     where = "held-out sentences" if given["held_out"] else "the development set, by which it was chosen"
+    if best is first:
+        yield f"no round is better than the first one on the development set: nothing was gained on {where}"
+        return
     score = corpus_scores(outputs, [references], keys=[given["metric"]]).systems[1][given["metric"]]
     yield (
         f"the best round is {score.difference:+.2f} {metric} from the first one on {where} (p = {score.p_value:.3f}, "
@@ -202,7 +214,7 @@ def _report(found: Tuned, given: dict[str, Any]) -> Iterator[str]:
     )
 
 
-def _warnings(found: Tuned, given: dict[str, Any]) -> Iterator[str]:
+def _warnings(found: Tuned, given: dict[str, Any], bounds: Mapping[str, tuple[float, float]]) -> Iterator[str]:
     from sgdec.tuning.metrics import METRICS
 
     first, best, sign = found.rounds[0], found.best, METRICS[given["metric"]].sign
@@ -213,20 +225,25 @@ def _warnings(found: Tuned, given: dict[str, Any]) -> Iterator[str]:
         if gained > 0 and also < gained / 2:
             yield f"the development set gained {gained:.2f}, held-out ones {also:.2f}: the weights are overfitted"
     if constant := found.rounds[0].constant:
-        yield f"{', '.join(constant)}: the same for all hypotheses of each sentence, so its weight decides nothing"
+        yield f"{', '.join(constant)}: the same for all hypotheses of each sentence, so the weight decides nothing"
+    for name, weight in (*best.weights.items(), *best.options.items()):
+        low, high = bounds.get(name, (-math.inf, math.inf))
+        if low < high and min(weight - low, high - weight) < NEAR * (high - low) < math.inf:
+            yield f"the weight of {name}, {weight:.4g}, is at its bound: a wider range may have better ones"
     lowered = [name for name, weight in best.weights.items() if weight < 0]
     if lowered:
         yield f"weights below 0 ({', '.join(lowered)}): exact decoders then need lower bounds of these predictors"
 
 
-def _config(found: Tuned, given: dict[str, Any], signature: str) -> str:
-    """A TOML file with what was tuned."""
+def _config(found: Tuned, given: dict[str, Any], signature: str, full: bool) -> str:
+    """A TOML file with what was tuned. ``full``: whether the decodes were full searches without being asked to."""
     lines = [f"# tuned for {NAMES[given['metric']]} by sgdec tune; the run: {signature}"]
     for name, weight in found.best.weights.items():
         lines += [f"[{_key(name)}]", f"weight = {weight!r}"]
-    if found.best.options:
+    options = {**found.best.options, **({"stop": "full"} if full else {})}
+    if options:
         lines.append(f"[{_key(given['decoder'])}]")
-        lines += [f"{name} = {value!r}" for name, value in found.best.options.items()]
+        lines += [f"{name} = {value!r}" for name, value in options.items()]
     return "\n".join(lines) + "\n"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +16,8 @@ from sgdec.text.lines import read_lines
 from sgdec.tuning.lists import FeatureLists
 from sgdec.tuning.metrics import CorpusMetric
 
+LARGEST = 1e100
+"""Scores, weights and coverage penalties are smaller."""
 COVERAGE = "coverage"
 """The name of the coverage penalty among features."""
 
@@ -49,35 +50,41 @@ class ScoredLists:
         scores, lengths, coverage, texts, starts = [], [], [], [], [0]
         for number, row in enumerate(rows, 1):
             where = f"{name}, sentence {number}"
-            if row.get("id") != number:
+            if row.get("id") != number or isinstance(row["id"], bool):
                 raise SgdecError(f"{where}: the row has the id {row.get('id')}; expected all sentences in order.")
-            if not row.get("hypotheses"):
+            hypotheses = row.get("hypotheses")
+            if not hypotheses or not isinstance(hypotheses, list):
                 raise SgdecError(f"{where} has no hypotheses: expected a list for each sentence.")
-            for each in row["hypotheses"]:
+            for place, each in enumerate(hypotheses, 1):
                 try:
-                    own = {predictor: float(weight) for predictor, weight in each["weights"].items()}
-                    found = [float(score) for score in each["scores"].values()]
-                    lengths.append(len(each["tokens"]) + 1)
-                    texts.append(" ".join(map(str, each["tokens"])) if each["text"] is None else str(each["text"]))
-                    if list(own) != list(each["scores"]) or not all(map(math.isfinite, [*own.values(), *found])):
+                    own = {predictor: _number(weight) for predictor, weight in each["weights"].items()}
+                    found = [_number(score) for score in each["scores"].values()]
+                    tokens, text = each["tokens"], each["text"]
+                    covered = each.get(COVERAGE)
+                    coverage.append(None if covered is None else _number(covered))
+                    if list(own) != list(each["scores"]) or not isinstance(tokens, list) or (
+                        not all(type(token) is int for token in tokens) or not isinstance(text, (str, type(None)))
+                    ):
                         raise ValueError
                 except (KeyError, TypeError, ValueError, AttributeError):
                     raise SgdecError(
-                        f"{where}: a hypothesis without numbers as scores and weights of all predictors. Expected "
-                        "JSON lines of sgdec decode, whose decoder gives each predictor one weight."
+                        f"{where}, hypothesis {place}: expected its tokens, its text, and finite scores and weights "
+                        "of the same predictors, as sgdec decode writes them; sepbeam gives some predictors no "
+                        "weight, so its lists cannot be used."
                     ) from None
+                lengths.append(len(tokens) + 1)
+                texts.append(" ".join(map(str, tokens)) if text is None else text)
                 if list(own.items()) != list((weights := weights or own).items()):
                     raise SgdecError(
                         f"{where}: a hypothesis has the weights {own}, and others have {dict(weights)}; expected the "
                         "same for all."
                     )
                 scores.append(found)
-                coverage.append(each.get(COVERAGE))
             starts.append(len(scores))
         if not scores:
             raise SgdecError(f"{name} has no lists.")
-        covered = None if None in coverage else np.array(coverage, np.float64)
-        return cls(weights, np.array(scores), np.array(lengths), covered, tuple(texts), np.array(starts))
+        known = None if None in coverage else np.array(coverage, np.float64)
+        return cls(weights, np.array(scores), np.array(lengths), known, tuple(texts), np.array(starts))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -113,6 +120,13 @@ class ScoredLists:
         places = {pair: place for place, pair in enumerate(dict.fromkeys(pairs))}
         outputs, own = zip(*places, strict=True)
         return metric.statistics(outputs, own)[[places[pair] for pair in pairs]]
+
+
+def _number(value: Any) -> float:
+    """Raises ValueError or TypeError for what is no finite number of a size that sums can have."""
+    if isinstance(value, (bool, str)) or not abs(value) < LARGEST:
+        raise ValueError
+    return float(value)
 
 
 def read_lists(path: str) -> ScoredLists:

@@ -1,7 +1,8 @@
 """A grid of settings from one decode: each cell re-ranks the lists, and has a metric with its confidence interval.
 
 A cell can only choose among the hypotheses of the lists, which another search might not have found. So a cell is
-suspicious if it takes many outputs from the ends of the lists, or would take others from lists half as long.
+suspicious if it takes many outputs from the ends of the lists, if it would take others from lists half as long, or if
+it has other weights than the decode and takes many other outputs: then a search with its weights goes other ways.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ AT_END = 0.1
 """The share of outputs from the last tenths of lists above which a cell is suspicious: more than if all places were
 equally likely."""
 MOVED = 0.2
-"""The change of the metric with half the lists from which a cell is suspicious."""
+"""The change of the metric with half the lists, or in a decode, from which a cell is suspicious."""
+FAR = 0.25
+"""The share of outputs that are not those of the decode above which a cell with other weights is suspicious."""
 
 
 @dataclass(frozen=True)
@@ -45,11 +48,16 @@ class SweptCell:
     """The share of outputs from the last tenths of their lists."""
     half: float
     """The metric if the lists were half as long."""
+    changed: float
+    """The share of outputs that are not the first of their lists, if the weights are not those of the decode."""
+    apart: float = 0.0
+    """The metric of a decode with these settings minus ``score``, if there was one."""
 
     @property
     def suspicious(self) -> bool:
-        """Whether a decode with these settings may find something else."""
-        return self.at_end > AT_END or abs(self.score - self.half) >= MOVED
+        """Whether a decode with these settings may find something else, or did."""
+        moved = max(abs(self.score - self.half), abs(self.apart)) >= MOVED
+        return moved or self.at_end > AT_END or self.changed > FAR
 
 
 def sweep(
@@ -110,6 +118,7 @@ def _cell(
         float(high - low) / 2,
         float(np.mean((place >= sizes - np.maximum(sizes // 10, 1)) & (sizes > 1))),
         float(metric.scores(statistics[half].sum(axis=0))),
+        float(np.mean(place > 0)) if weights != list(lists.weights.values()) else 0.0,
     )
 
 

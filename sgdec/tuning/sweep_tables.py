@@ -8,7 +8,7 @@ from typing import Any
 from sgdec.pages.page import render
 from sgdec.tasks.comparison_tables import TextTable
 from sgdec.tuning.metrics import CorpusMetric
-from sgdec.tuning.sweep import AT_END, MOVED, SweptCell
+from sgdec.tuning.sweep import AT_END, FAR, MOVED, SweptCell
 
 
 def table(cells: Sequence[SweptCell], metric: CorpusMetric, decoded: Sequence[float | None] = ()) -> TextTable:
@@ -28,8 +28,9 @@ def table(cells: Sequence[SweptCell], metric: CorpusMetric, decoded: Sequence[fl
     notes = [
         f"+- is half the 95 % confidence interval of {metric.name} (bootstrap over sentences).",
         "at end: outputs from the last tenths of their lists. half lists: the change if lists were half as long. "
-        f"? marks cells with more than {100 * AT_END:.0f} % at the end or a change of {MOVED:g} or more: decodes may "
-        "differ there.",
+        f"? marks cells with more than {100 * AT_END:.0f} % at the end, with a change of {MOVED:g} or more, also in "
+        f"a decode, or with other weights and more than {100 * FAR:.0f} % other outputs than the decode: decodes may "
+        "differ there. Without a mark they can differ, too: --verify decodes cells.",
     ]
     return TextTable(f"Re-ranked lists: {len(cells):,} settings", head, rows, notes)
 

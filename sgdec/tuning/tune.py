@@ -13,18 +13,21 @@ same weights, and decide nothing.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
 from sgdec.arrays import Floats
 from sgdec.errors import SgdecError, UsageError
+from sgdec.files import parse_json, read_document
 from sgdec.io.writing import write_whole
+from sgdec.signature import DIGITS, LIBRARIES
 from sgdec.tuning.lists import FeatureLists
 from sgdec.tuning.mert import grid, mert
 from sgdec.tuning.metrics import METRICS, CorpusMetric
@@ -43,6 +46,8 @@ MOST_POINTS = 100_000
 BETA = "beta"
 SETTINGS = "tuning.json"
 """The file of a folder that says what it belongs to."""
+VOLATILE = ("sgdec", "batch_size", "window", "max_rows", "threads")
+"""Fields of a signature that do not decide what a round finds."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,21 @@ class Tuning:
     """Whether beta is tuned."""
     bounds: Mapping[str, tuple[float, float]] | None = None
     """The lowest and highest weight by predictor, and of beta; those that are not named are at least 0."""
+
+    def __post_init__(self) -> None:
+        """Raises UsageError for a metric or method that does not exist, and for numbers that are none."""
+        for name, value, known in (("metric", self.metric, METRICS), ("method", self.method, get_args(Method))):
+            if value not in known:
+                raise UsageError(f"{name} {value!r}: expected {', '.join(known)}.")
+        for name, count in (("rounds", self.rounds), ("seeds", self.seeds)):
+            if not isinstance(count, int) or count < 1:
+                raise UsageError(f"{name} {count!r}: expected at least 1.")
+        if isinstance(self.alphas, str) or not all(isinstance(each, (int, float)) for each in self.alphas):
+            raise UsageError(f"alphas {self.alphas!r}: expected numbers, such as (0.0, 0.5, 1.0).")
+        for name, ends in (self.bounds or {}).items():
+            pair = isinstance(ends, (tuple, list)) and len(ends) == 2
+            if not (pair and all(isinstance(end, (int, float)) for end in ends) and ends[0] <= ends[1]):
+                raise UsageError(f"bounds of {name!r}: expected LOW,HIGH with LOW at most HIGH, not {ends!r}.")
 
 
 @dataclass(frozen=True)
@@ -120,9 +140,12 @@ def tune(
     for what, lines, expected in (("sources", sources, references), ("held-out sources", *held_out)):
         if len(lines) != len(expected):
             raise SgdecError(f"{len(lines):,} {what} and {len(expected):,} references: expected one for each.")
-    kept = None if folder is None else _Folder(folder, {"run": run.signature, **asdict(asked)})
+    if not sources:
+        raise SgdecError("there are no sentences to tune on.")
+    space = _Space(run, asked)
+    kept = None if folder is None else _Folder(folder, _identity(run, asked, [sources, references, *held_out]))
     rounds = []
-    for each in _rounds(run, asked, sources, references, held_out, kept, watch):
+    for each in _rounds(run, space, sources, references, held_out, kept, watch):
         rounds.append(each)
         ended(each)
     sign = METRICS[asked.metric].sign
@@ -130,21 +153,31 @@ def tune(
     return Tuned(run.with_weights(best.weights, **best.options), tuple(rounds), best)
 
 
+def _identity(run: LoadedRun, tuning: Tuning, text: Sequence[Sequence[Any]]) -> Row:
+    """What the rounds of a folder depend on: neither the versions of libraries nor the sizes of batches."""
+    fields = dict(field.partition(":")[::2] for field in run.signature.split("|"))
+    found = {name: value for name, value in fields.items() if name not in (*LIBRARIES, *VOLATILE)}
+    asked = {name: value for name, value in asdict(tuning).items() if name != "rounds"}
+    digest = hashlib.sha256(json.dumps(text, default=list).encode()).hexdigest()
+    return {**found, **json.loads(json.dumps(asked)), "sentences": digest[:DIGITS]}
+
+
 def _rounds(
     run: LoadedRun,
-    tuning: Tuning,
+    space: _Space,
     sources: Sequence[Sentence],
     references: Sequence[str],
     held_out: tuple[Sequence[Sentence], Sequence[str]],
     kept: _Folder | None,
     watch: Watch,
 ) -> Iterator[Round]:
-    space, metric = _Space(run, tuning), METRICS[tuning.metric]
+    tuning = space.tuning
+    metric = METRICS[tuning.metric]
     weights, options = space.start
     lists: list[dict[tuple[int, ...], Row]] = [{} for _ in references]
     for number in range(1, tuning.rounds + 1):
         changed = run.with_weights(weights, **options)
-        both = _decoded(changed, [*sources, *held_out[0]], number, kept, watch)
+        both = _decoded(changed, weights, [*sources, *held_out[0]], number, kept, watch)
         rows, others = both[: len(sources)], both[len(sources) :]
         new = sum(_merged(own, row, space.start[0]) for own, row in zip(lists, rows, strict=True))
         found = space.optima(lists, references, weights, options, number) if new and number < tuning.rounds else {}
@@ -160,12 +193,18 @@ def _rounds(
 
 
 def _decoded(
-    run: LoadedRun, lines: Sequence[Sentence], number: int, kept: _Folder | None, watch: Watch
+    run: LoadedRun,
+    weights: Mapping[str, float],
+    lines: Sequence[Sentence],
+    number: int,
+    kept: _Folder | None,
+    watch: Watch,
 ) -> list[Row]:
-    """The rows of a decode, or those that the folder has of it."""
-    if kept is not None and (rows := kept.read(number, len(lines))) is not None:
+    """The rows of a decode with these weights, or those that the folder has of it."""
+    if kept is not None and (rows := kept.read(number, len(lines), weights)) is not None:
         return rows
     rows = [each.to_dict(ledger=False) for each in watch(run.decode(lines, errors="raise"), f"round {number}")]
+    _require(rows, weights, f"round {number}")
     if kept is not None:
         kept.write(number, rows)
     return rows
@@ -176,10 +215,10 @@ class _Space:
 
     def __init__(self, run: LoadedRun, tuning: Tuning) -> None:
         constellation, ranking = run.parts.constellation, run.parts.decoder.ranking
-        self._tuning, self._ranking, self._metric = tuning, ranking, METRICS[tuning.metric]
+        self.tuning, self._ranking, self._metric = tuning, ranking, METRICS[tuning.metric]
         weights = dict(zip(constellation.names, (weight or 0.0 for weight in constellation.weights), strict=True))
-        options = {"alpha": ranking.alpha} if tuning.alphas else {}
-        self.start = weights, {**options, **({BETA: ranking.beta} if tuning.beta else {})}
+        if BETA in weights:
+            raise UsageError("a predictor is named beta, as the coverage penalty is: give it another name.")
         self.constant: tuple[str, ...] = ()
         """The features that have one value in each list, after `optima`."""
         covered = run.settings.coverage or ranking.uses_coverage
@@ -200,8 +239,21 @@ class _Space:
         if not first:
             raise UsageError(f"the first weight, that of {self._names[0]}, stays 0: list another predictor first.")
         self._bounds[0] = first
-        if (self._bounds[:, 0] > self._bounds[:, 1]).any():
-            raise UsageError("bounds: expected LOW,HIGH with LOW at most HIGH.")
+        if tuning.method == "grid" and (
+            not np.isfinite(self._bounds).all() or POINTS ** (len(self._names) - 1) > MOST_POINTS
+        ):
+            raise UsageError(
+                f"method grid tries {POINTS} values of each weight, {MOST_POINTS:,} points at most: give bounds for "
+                f"each of {', '.join(self._names[1:])}, or method mert."
+            )
+        for alpha in tuning.alphas:
+            run.with_weights(weights, alpha=alpha)  # raises UsageError for a number that alpha cannot be
+        inside = dict(zip(self._names, np.clip([*weights.values(), ranking.beta][: len(self._names)],
+                                               *self._bounds.T).tolist(), strict=True))  # fmt: skip
+        beta = {BETA: inside.pop(BETA)} if tuning.beta else {}
+        inside.pop(BETA, None)
+        self.start = inside, {**({"alpha": ranking.alpha} if tuning.alphas else {}), **beta}
+        """The weights and options of the first round, within the bounds."""
 
     def optima(
         self,
@@ -218,7 +270,7 @@ class _Space:
         betas = [options.get(BETA, self._ranking.beta)] if BETA in self._names else []
         start = np.clip([*weights.values(), *betas], *self._bounds.T)
         found: dict[int, tuple[float, dict[str, float], dict[str, float]]] = {}
-        for seed, alpha in product(range(self._tuning.seeds), self._alphas):
+        for seed, alpha in product(range(self.tuning.seeds), self._alphas):
             own = scored.lists(replace(self._ranking, alpha=alpha), statistics, self._metric)
             self.constant = tuple(own.constant)
             best = self._optimised(own, start, np.random.default_rng([number, seed]))
@@ -229,15 +281,10 @@ class _Space:
         return found
 
     def _optimised(self, lists: FeatureLists, start: Floats, generator: np.random.Generator) -> Floats:
-        if self._tuning.method == "grid":
-            if not np.isfinite(self._bounds).all() or POINTS ** (len(start) - 1) > MOST_POINTS:
-                raise UsageError(
-                    f"method grid tries {POINTS} values of each weight, {MOST_POINTS:,} points at most: give bounds "
-                    f"for each of {', '.join(self._names[1:])}, or method mert."
-                )
+        if self.tuning.method == "grid":
             axes = [np.linspace(low, high, POINTS) for low, high in self._bounds[1:]]
             return grid(lists, [start.tolist(), *([start[0], *point] for point in product(*axes))])
-        if self._tuning.method == "mira":
+        if self.tuning.method == "mira":
             return mira(lists, start, self._bounds, generator=generator)
         return mert(lists, start, self._bounds, generator=generator)
 
@@ -248,26 +295,30 @@ class _Folder:
     def __init__(self, path: str, settings: Row) -> None:
         """Raises UsageError if the folder is there and belongs to another run or other settings."""
         self._path = path
-        said = json.dumps(settings, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
         file = os.path.join(path, SETTINGS)
         if os.path.exists(file):
-            with open(file, encoding="utf-8") as known:
-                if known.read() != said:
-                    raise UsageError(f"{path} has rounds of another run, or with other settings: give a new folder.")
+            try:
+                known = parse_json(read_document(file))
+                names = sorted(name for name in {*known, *settings} if known.get(name) != settings.get(name))
+            except (OSError, ValueError, TypeError, AttributeError):
+                raise SgdecError(f"{file}: expected the settings of a tuning. Give a new folder.") from None
+            if names:
+                raise UsageError(f"{path} has rounds with other settings ({', '.join(names)}): give a new folder.")
         else:
-            if os.path.exists(path) and os.listdir(path):
+            if os.path.exists(path) and (not os.path.isdir(path) or os.listdir(path)):
                 raise UsageError(f"{path} is not empty, and has no {SETTINGS}; give a new folder.")
             os.makedirs(path, exist_ok=True)
-            write_whole(file, said)
+            write_whole(file, json.dumps(settings, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
 
-    def read(self, number: int, lines: int) -> list[Row] | None:
-        """The rows of a decode of this number of sentences; None if they are not there yet."""
+    def read(self, number: int, lines: int, weights: Mapping[str, float]) -> list[Row] | None:
+        """The rows of a decode of this number of sentences with these weights; None if they are not there yet."""
         path = self._file(number)
         if not os.path.exists(path):
             return None
         rows = list(read_rows(path))
-        if len(rows) != lines or not all(row.get("hypotheses") for row in rows):
+        if len(rows) != lines:
             raise SgdecError(f"{path}: expected {lines:,} lists, one on each line. Delete it: it is decoded again.")
+        _require(rows, weights, path)
         return rows
 
     def write(self, number: int, rows: Sequence[Row]) -> None:
@@ -275,6 +326,16 @@ class _Folder:
 
     def _file(self, number: int) -> str:
         return os.path.join(self._path, f"round-{number}.jsonl")
+
+
+def _require(rows: Sequence[Row], weights: Mapping[str, float], where: str) -> None:
+    """Raise SgdecError unless each row is the list of its sentence, decoded with these weights."""
+    lists = ScoredLists.of(rows, where)
+    if lists.weights != weights:
+        raise SgdecError(
+            f"{where}: the hypotheses have the weights {dict(lists.weights)}, and this round {dict(weights)}. Delete "
+            "the file: it is decoded again."
+        )
 
 
 def _merged(known: dict[tuple[int, ...], Row], row: Row, weights: Mapping[str, float]) -> int:

@@ -74,7 +74,8 @@ def test_saved_lists_give_the_same_table_without_predictors(capsys: pytest.Captu
     first = cells(*OF_RUN, *axes, "--save", "saved.jsonl", "in.ids")
     table = capsys.readouterr().out
     assert cells("--lists", "saved.jsonl", *axes) == first
-    assert capsys.readouterr().out == table
+    assert table.startswith(capsys.readouterr().out)
+    assert table.splitlines()[-1].startswith("the best cell for sgdec decode: --wc.weight")
 
 
 def test_verified_cells_are_decoded_again(capsys: pytest.CaptureFixture[str]) -> None:
@@ -139,7 +140,8 @@ def test_a_cell_that_wants_the_ends_of_lists_is_marked() -> None:
         (["--axis", "alpha=0:1:0.00001"], "--axis alpha=0:1:0.00001: expected NAME=VALUE,"),
         (["--axis", "alpha"], "--axis alpha: expected NAME=VALUE,"),
         (["--axis", "alpha=gnmt"], "--axis alpha=gnmt: expected numbers."),
-        (["--axis", "nbest=1.5"], "--axis nbest=1.5: expected whole numbers."),
+        (["--axis", "nbest=1.5"], "--axis nbest=1.5: expected whole numbers from 1."),
+        (["--axis", "length_offset=-3"], "--axis length_offset=-3: expected whole numbers from 0."),
         (["--axis", "normalize=1"], "--axis normalize=1: expected gnmt or length."),
         (["--axis", "ngram.weight=1"], "no axis 'ngram.weight'. Available: trie.weight, wc.weight, alpha, beta,"),
         (["--axis", "beta=0.2"], "--coverage needs a predictor with attention"),
@@ -156,10 +158,10 @@ def test_wrong_calls_are_one_line(args: list[str], message: str, capsys: pytest.
     ("change", "message"),
     [
         (lambda rows: rows[1]["hypotheses"].clear(), "sentence 2 has no hypotheses"),
-        (lambda rows: rows[1]["hypotheses"][0].pop("scores"), "sentence 2: a hypothesis without num"),
-        (lambda rows: rows[1]["hypotheses"][0]["weights"].update(wc=None), "sentence 2: a hypothesis without num"),
-        (lambda rows: rows[1]["hypotheses"][0]["weights"].update(wc="x"), "sentence 2: a hypothesis without num"),
-        (lambda rows: rows[1]["hypotheses"][0]["scores"].update(wc=1e999), "sentence 2: a hypothesis without num"),
+        (lambda rows: rows[1]["hypotheses"][0].pop("scores"), "sentence 2, hypothesis 1: expected its"),
+        (lambda rows: rows[1]["hypotheses"][0]["weights"].update(wc=None), "sentence 2, hypothesis 1: expected its"),
+        (lambda rows: rows[1]["hypotheses"][0]["weights"].update(wc="x"), "sentence 2, hypothesis 1: expected its"),
+        (lambda rows: rows[1]["hypotheses"][0]["scores"].update(wc=1e999), "sentence 2, hypothesis 1: expected its"),
         (lambda rows: rows.reverse(), "sentence 1: the row has the id 3; expected all sentences in order."),
         (lambda rows: swap(rows[1]["hypotheses"][0]), "sentence 2: a hypothesis has the weights {'wc'"),
         (lambda rows: rows[1]["hypotheses"][0]["weights"].update(wc=3.0), "sentence 2: a hypothesis has the weights"),
@@ -182,6 +184,62 @@ def swap(hypothesis: dict[str, Any]) -> None:
     """List its predictors in another order."""
     for name in ("scores", "weights"):
         hypothesis[name] = dict(reversed(hypothesis[name].items()))
+
+
+def test_a_decode_with_the_options_of_the_best_cell_has_its_score(capsys: pytest.CaptureFixture[str]) -> None:
+    found = cells(*OF_RUN, "--axis", "wc.weight=0,-0.3,-2", "--axis", "alpha=0,0.5", "--metric", "chrf", "in.ids")
+    options = capsys.readouterr().out.splitlines()[-1].partition(": ")[2].split()
+    assert options[-2:] == ["--beam.stop", "full"]
+    assert main(["decode", *OF_RUN, *options, "--output-format", "ids", "--output", "out", "in.ids"]) == 0
+    metric = METRICS["chrf"]
+    score = metric.scores(metric.statistics(Path("out").read_text().splitlines(), REFERENCES).sum(axis=0))
+    assert float(score) == pytest.approx(max(each["score"] for each in found))
+
+
+def test_cells_far_from_the_decode_are_marked() -> None:
+    near, far = cells(*OF_RUN, "--axis", "wc.weight=0,-2", "in.ids")
+    assert (near["changed"], near["suspicious"]) == (0.0, False)
+    assert far["changed"] > 0.25 and far["suspicious"]
+    (cell,) = cells(*OF_RUN, "--axis", "alpha=1", "in.ids")
+    assert cell["changed"] == 0.0  # a full search does not depend on alpha
+
+
+def test_a_cell_whose_decode_differs_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sgdec.cli import sweep
+
+    monkeypatch.setattr(sweep, "_verified", lambda run, given, cells, references: [cells[0].score + 0.3, None])
+    differs, other = cells(*OF_RUN, "--axis", "alpha=0,0.1", "--verify", "1", "in.ids")
+    assert differs["suspicious"] and not other["suspicious"]
+
+
+def test_lists_are_kept_when_references_are_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("ref").write_text("3 4 5\n")
+    args = [*OF_RUN, "--axis", "alpha=0", "--save", "saved.jsonl", "--reference", "ref", "in.ids"]
+    assert main(["sweep", *args]) == 1
+    assert "1 references for 3 lists" in capsys.readouterr().err
+    assert Path("saved.jsonl").read_text().count("\n") == 3
+
+
+def test_lists_leave_no_room_for_another_run(capsys: pytest.CaptureFixture[str]) -> None:
+    cells(*OF_RUN, "--axis", "alpha=0", "--save", "saved.jsonl", "in.ids")
+    of_lists = ["sweep", "--lists", "saved.jsonl", "--axis", "alpha=0", "--reference", "ref"]
+    for more, message in (
+        (["in.ids"], "--lists has the lists: leave out INPUT and --predictors"),
+        (OF_RUN, "--lists has the lists: leave out INPUT and --predictors"),
+        ([*OF_RUN, "--wc.weight", "-1", "--verify", "1", "in.ids"],
+         "--verify: the lists have the weights {'trie': 1.0, 'wc': 0.0}, but the run has {'trie': 1.0, 'wc': -1.0}."),
+        ([*OF_RUN, "--verify", "1", "-"], "standard input cannot be decoded again"),
+    ):  # fmt: skip
+        assert main([*of_lists, *more]) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_bounds_may_be_open_and_a_weight_at_its_bound_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    tune = ["tune", *OF_RUN, "--metric", "chrf", "--reference", "ref", "--seeds", "1", "--rounds", "2"]
+    assert main([*tune, "--bounds-of", "wc=-inf,inf", "--folder", "open", "in.ids"]) == 0
+    assert "is at its bound" not in capsys.readouterr().err
+    assert main([*tune, "--bounds-of", "wc=-0.01,1", "--folder", "closed", "in.ids"]) == 0
+    assert "the weight of wc" in capsys.readouterr().err
 
 
 def test_a_beta_needs_lists_with_coverage(capsys: pytest.CaptureFixture[str]) -> None:
@@ -207,7 +265,8 @@ def test_tuning_writes_a_file_whose_options_decode_as_well(capsys: pytest.Captur
     assert first[3:5] == [first[3]] * 2  # the held-out sentences are the same ones
     assert "the development set has 3 sentences" in out.err and "weights below 0 (wc)" in out.err
     decode = ["decode", "--config", "tuned/tuned.toml", *RUN[:4], *RUN[6:], "--input-format", "ids"]
-    assert main([*decode, "--beam.stop", "full", "--output-format", "ids", "--output", "out", "in.ids"]) == 0
+    assert "stop = 'full'" in Path("tuned/tuned.toml").read_text()
+    assert main([*decode, "--output-format", "ids", "--output", "out", "in.ids"]) == 0
     assert Path("out").read_text().splitlines() == REFERENCES
 
 
@@ -216,6 +275,7 @@ def test_tuning_writes_a_file_whose_options_decode_as_well(capsys: pytest.Captur
     [
         (["--alphas", "0,x"], "--alphas 0,x: expected numbers, such as 0,0.6,1."),
         (["--bounds-of", "wc=1"], "--bounds-of wc=1: expected NAME=LOW,HIGH, such as wc=-2,2"),
+        (["--bounds-of", "wc=0,1", "--bounds-of", "wc=1,2"], "--bounds-of: expected each name once."),
         (["--bounds-of", "wc=nan,1"], "--bounds-of wc=nan,1: expected NAME=LOW,HIGH"),
         (["--bounds-of", "trie=0,1"], "bounds of 'trie', the first predictor, whose weight keeps its value."),
         (["--bounds-of", "lm=0,1"], "bounds of 'lm', which is not tuned. Available: trie, wc."),
@@ -233,4 +293,4 @@ def test_a_predictor_that_decides_nothing_is_named(capsys: pytest.CaptureFixture
         Path(f"lists/{sentence}.tsv").write_text("3 4\t-1\n5 6\t-2\n")  # of the same length
     tune = ["tune", *OF_RUN, "--reference", "ref", "--folder", "tuned", "--seeds", "1", "--rounds", "2", "in.ids"]
     assert main(tune) == 0
-    assert "wc: the same for all hypotheses of each sentence, so its weight decides" in capsys.readouterr().err
+    assert "wc: the same for all hypotheses of each sentence, so the weight decides" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -98,8 +99,8 @@ def test_held_out_sentences_decide_nothing(references: list[str]) -> None:
 def test_a_killed_tuning_goes_on_where_it_was(tmp_path: Path, references: list[str]) -> None:
     def tuned(folder: Path | None, **more: Any) -> Tuned:
         return tune(
-            loaded(0.0), SOURCES, references, metric="chrf", held_out=(SOURCES[:3], references[:3]),
-            folder=None if folder is None else str(folder), **{"seeds": 1, "rounds": 3} | more,
+            loaded(0.0), SOURCES, references, metric="chrf", folder=None if folder is None else str(folder),
+            **{"held_out": (SOURCES[:3], references[:3]), "seeds": 1, "rounds": 3} | more,
         )  # fmt: skip
 
     def killed(found: Any, work: str) -> Any:
@@ -119,34 +120,101 @@ def test_a_killed_tuning_goes_on_where_it_was(tmp_path: Path, references: list[s
     assert resumed.rounds == whole.rounds
     assert decoded[0] == "round 2"
     assert tuned(folder, watch=lambda found, work: pytest.fail(work)).rounds == whole.rounds
-    with pytest.raises(UsageError, match="rounds of another run, or with other settings"):
+    assert len(tuned(folder, rounds=2).rounds) == 2, "fewer rounds, or more, are the same tuning"
+    with pytest.raises(UsageError, match=r"rounds with other settings \(seeds\)"):
         tuned(folder, seeds=2)
+    for changed in ({"held_out": (SOURCES[:3], references[1:4])}, {"held_out": (SOURCES[:2], references[:2])}):
+        with pytest.raises(UsageError, match=r"rounds with other settings \(sentences\)"):
+            tuned(folder, **changed)
+    (folder / "tuning.json").write_bytes(b"\xff")
+    with pytest.raises(SgdecError, match=r"tuning\.json: expected the settings of a tuning"):
+        tuned(folder)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "file").touch()
     with pytest.raises(UsageError, match="is not empty, and has no tuning"):
         tuned(tmp_path / "other")
 
 
-def test_damaged_lists_of_a_folder_are_one_line(tmp_path: Path, references: list[str]) -> None:
-    tune(loaded(0.0), SOURCES, references, metric="chrf", folder=str(tmp_path / "f"), rounds=2)
+Change = Callable[[list[dict[str, Any]]], object]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda rows: rows.pop(), "expected 12 lists, one on each line. Delete it: it is decoded again"),
+        (lambda rows: rows[11].pop("hypotheses"), "sentence 12 has no hypotheses"),
+        (lambda rows: rows[11].update(hypotheses=5), "sentence 12 has no hypotheses"),
+        (lambda rows: rows.reverse(), "sentence 1: the row has the id 12"),
+        (lambda rows: rows[2]["hypotheses"][1].pop("tokens"), "sentence 3, hypothesis 2: expected its tokens"),
+        (lambda rows: rows[2]["hypotheses"][1].update(tokens=[[1]]), "sentence 3, hypothesis 2: expected its tokens"),
+        (lambda rows: rows[2]["hypotheses"][1].update(text=5), "sentence 3, hypothesis 2: expected its tokens"),
+        (lambda rows: rows[2]["hypotheses"][1].update(coverage="x"), "sentence 3, hypothesis 2: expected its tok"),
+        (lambda rows: rows[2]["hypotheses"].__setitem__(0, 7), "sentence 3, hypothesis 1: expected its tokens"),
+        (lambda rows: rows[2]["hypotheses"][1]["scores"].update(b=True), "sentence 3, hypothesis 2: expected its to"),
+        (lambda rows: rows[2]["hypotheses"][1]["scores"].update(b=10**400), "sentence 3, hypothesis 2: expected it"),
+        (lambda rows: [each["weights"].update(b=0.5) for row in rows for each in row["hypotheses"]],
+         "the hypotheses have the weights {'a': 1.0, 'b': 0.5}, and this round {'a': 1.0, 'b': 0.0}. Delete"),
+    ],
+)  # fmt: skip
+def test_damaged_lists_of_a_folder_are_one_line(
+    change: Change, message: str, tmp_path: Path, references: list[str]
+) -> None:
+    def tuned() -> Tuned:
+        return tune(loaded(0.0), SOURCES, references, metric="chrf", folder=str(tmp_path / "f"), rounds=2, seeds=1)
+
+    first = tuned()
     file = tmp_path / "f" / "round-1.jsonl"
-    lines = file.read_text("utf-8").splitlines()
-    file.write_text("\n".join(lines[:-1]) + "\n", encoding="utf-8")
-    with pytest.raises(SgdecError, match="expected 12 lists, one on each line"):
-        tune(loaded(0.0), SOURCES, references, metric="chrf", folder=str(tmp_path / "f"), rounds=2)
-    file.write_text("\n".join([*lines[:-1], json.dumps({"id": 12})]) + "\n", encoding="utf-8")
-    with pytest.raises(SgdecError, match="expected 12 lists, one on each line"):
-        tune(loaded(0.0), SOURCES, references, metric="chrf", folder=str(tmp_path / "f"), rounds=2)
+    whole = file.read_text("utf-8")
+    rows = [json.loads(line) for line in whole.splitlines()]
+    change(rows)
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    with pytest.raises(SgdecError) as error:
+        tuned()
+    assert message in str(error.value) and "\n" not in str(error.value)
     file.unlink()
-    again = tune(loaded(0.0), SOURCES, references, metric="chrf", folder=str(tmp_path / "f"), rounds=2)
-    assert file.read_text("utf-8").count("\n") == len(lines) and len(again.rounds) == 2
+    assert tuned().rounds == first.rounds and file.exists()
+
+
+def test_rounds_that_change_places_are_noticed(tmp_path: Path, references: list[str]) -> None:
+    folder = tmp_path / "f"
+    tune(loaded(0.0), SOURCES, references, metric="chrf", folder=str(folder), rounds=3, seeds=1)
+    first, second = folder / "round-1.jsonl", folder / "round-2.jsonl"
+    text = first.read_text("utf-8")
+    first.write_text(second.read_text("utf-8"), encoding="utf-8")
+    second.write_text(text, encoding="utf-8")
+    with pytest.raises(SgdecError, match=r"round-1\.jsonl: the hypotheses have the weights"):
+        tune(loaded(0.0), SOURCES, references, metric="chrf", folder=str(folder), rounds=3, seeds=1)
+
+
+def test_mistakes_leave_no_folder(tmp_path: Path, references: list[str]) -> None:
+    for options in ({"bounds": {"c": (0.0, 1.0)}}, {"method": "grid"}, {"alphas": (float("nan"),)}):
+        with pytest.raises(UsageError):
+            tune(loaded(0.1), SOURCES, references, folder=str(tmp_path / "f"), **options)
+    with pytest.raises(SgdecError, match="there are no sentences to tune on"):
+        tune(loaded(0.1), [], [], folder=str(tmp_path / "f"))
+    assert not (tmp_path / "f").exists()
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="is not empty, and has no"):
+        tune(loaded(0.1), SOURCES, references, folder=str(tmp_path / "file"))
+
+
+def test_the_first_round_is_within_the_bounds(references: list[str]) -> None:
+    found = tune(loaded(0.1), SOURCES, references, metric="chrf", bounds={"b": (0.5, 2.0)}, rounds=2, seeds=1)
+    assert found.rounds[0].weights == {"a": 1.0, "b": 0.5}
+    assert all(0.5 <= each.weights["b"] <= 2.0 for each in found.rounds)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"bounds": {"c": (0.0, 1.0)}}, "bounds of 'c', which is not tuned. Available: a, b."),
-        ({"bounds": {"b": (1.0, 0.0)}}, "bounds: expected LOW,HIGH with LOW at most HIGH."),
+        ({"bounds": {"b": (1.0, 0.0)}}, "bounds of 'b': expected LOW,HIGH with LOW at most HIGH, not (1.0, 0.0)."),
+        ({"bounds": {"b": 5}}, "bounds of 'b': expected LOW,HIGH with LOW at most HIGH, not 5."),
+        ({"metric": "wer"}, "metric 'wer': expected bleu, chrf, ter."),
+        ({"method": "bogus"}, "method 'bogus': expected mert, mira, grid."),
+        ({"rounds": 0}, "rounds 0: expected at least 1."),
+        ({"seeds": 0}, "seeds 0: expected at least 1."),
+        ({"alphas": "0,1"}, "alphas '0,1': expected numbers, such as (0.0, 0.5, 1.0)."),
         ({"beta": True}, "beta is tuned by the coverage of hypotheses: load the run with coverage=True."),
         ({"method": "grid"}, "method grid tries 11 values of each weight, 100,000 points at most: give bounds"),
     ],
