@@ -123,7 +123,7 @@ class ScoredLists:
 
 
 def _number(value: Any) -> float:
-    """Raises ValueError or TypeError for what is no finite number of a size that sums can have."""
+    """The number as a float. Raises ValueError or TypeError unless it is one, finite and below `LARGEST`."""
     if isinstance(value, (bool, str)) or not abs(value) < LARGEST:
         raise ValueError
     return float(value)

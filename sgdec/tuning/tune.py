@@ -67,7 +67,7 @@ class Tuning:
     """The lowest and highest weight by predictor, and of beta; those that are not named are at least 0."""
 
     def __post_init__(self) -> None:
-        """Raises UsageError for a metric or method that does not exist, and for numbers that are none."""
+        """Raises UsageError for an unknown metric or method, and for invalid numbers."""
         for name, value, known in (("metric", self.metric, METRICS), ("method", self.method, get_args(Method))):
             if value not in known:
                 raise UsageError(f"{name} {value!r}: expected {', '.join(known)}.")
@@ -154,7 +154,7 @@ def tune(
 
 
 def _identity(run: LoadedRun, tuning: Tuning, text: Sequence[Sequence[Any]]) -> Row:
-    """What the rounds of a folder depend on: neither the versions of libraries nor the sizes of batches."""
+    """The settings on which the rounds of a folder depend: versions of libraries and sizes of batches do not count."""
     fields = dict(field.partition(":")[::2] for field in run.signature.split("|"))
     found = {name: value for name, value in fields.items() if name not in (*LIBRARIES, *VOLATILE)}
     asked = {name: value for name, value in asdict(tuning).items() if name != "rounds"}
