@@ -188,14 +188,15 @@ class PrefixPool:
     def __init__(self, histories: int = 0, *, block: int = 1, heads: int = 0) -> None:
         """``histories``: the number of histories in a state; they are padded to multiples of ``block`` steps.
 
-        ``heads``: the number of parts of an entry, for `shared`; 0 = `states` is asked.
+        ``heads``: entries are the keys and values of so many heads, for `shared`; 0 = `states` is asked.
         """
-        self._place = -1 - histories
+        tensors = 2 * histories if heads else histories
+        self._place = -1 - tensors
         """The place of the first history entry in a slot: after the other tensors of a state, before the output."""
         self._histories, self._block, self._heads = histories, block, heads
         self._width = 0
         """The number of tensors in a slot."""
-        self._pool = SlotPool(lambda tensor: heads > 0 and 0 <= tensor - (self._width + self._place) < histories)
+        self._pool = SlotPool(lambda tensor: heads > 0 and 0 <= tensor - (self._width + self._place) < tensors)
 
     @property
     def capacity(self) -> int:
@@ -215,7 +216,8 @@ class PrefixPool:
         own, histories = state[: len(state) - self._histories], state[len(state) - self._histories :]
         entries = [history[:, -1] for history in histories]
         if self._heads:
-            entries = [entry.unflatten(1, (self._heads, -1)).transpose(0, 1) for entry in entries]
+            halves = [half for entry in entries for half in entry.chunk(2, 1)]
+            entries = [half.unflatten(1, (self._heads, -1)).transpose(0, 1) for half in halves]
         self._width = len(own) + len(entries) + 1
         slots = self._pool.put((*own, *entries, output))
         if before is None or not self._histories:
@@ -239,12 +241,12 @@ class PrefixPool:
 
     def shared(
         self, prefixes: Sequence[Trail], owners: Sequence[int]
-    ) -> tuple[tuple[Tensor, ...], list[Tensor], Flags]:
+    ) -> tuple[tuple[Tensor, ...], list[tuple[Tensor, Tensor]], Flags]:
         """As `states`, but the prefixes of a sentence share the entries of their histories. For pools with ``heads``.
 
         ``owners``: the number of the sentence of each prefix. Returns the other state tensors, for each history its
-        entries ``[heads, sentences, width, D]``, and which of them each prefix of a sentence sees ``[sentences, most,
-        width]``. The last ``most`` places are room for new tokens, one for each prefix, which sees it.
+        keys and values ``[heads, sentences, width, D]``, and which of them each prefix of a sentence sees
+        ``[sentences, most, width]``. The last ``most`` places are room for new tokens: each prefix sees its own.
         """
         own = self._pool.part([trail[-1] for trail in prefixes], slice(0, self._place))
         trails: list[list[Trail]] = [[] for _ in range(1 + max(owners))]
@@ -252,8 +254,8 @@ class PrefixPool:
             trails[owner].append(trail)
         union = Union.of(trails, room=max(map(len, trails)))
         shape = len(trails), union.seen.shape[2]
-        parts = self._pool.part(union.slots, slice(self._place, -1))
-        return own, [part.unflatten(1, shape) for part in parts], union.seen
+        parts = [part.unflatten(1, shape) for part in self._pool.part(union.slots, slice(self._place, -1))]
+        return own, list(zip(parts[::2], parts[1::2], strict=True)), union.seen
 
     def outputs(self, prefixes: Sequence[Trail]) -> Tensor:
         """``[rows, H]``: the outputs, which the model projects to the scores of the next token."""

@@ -199,8 +199,8 @@ class NmtPredictor(BatchPredictor):
             step = self._step(memory, self._pool.states(before), read)
         else:
             own, entries, seen = self._pool.shared(before, owners)
-            mask = additive(torch.from_numpy(seen).to(self._device), entries[0].dtype)
-            histories = [SharedHistory(each, mask, memory.rows) for each in entries]
+            mask = additive(torch.from_numpy(seen).to(self._device), entries[0][0].dtype)
+            histories = [SharedHistory(*each, mask, memory.rows) for each in entries]
             step = self._model.step_sharing(memory, own, histories, read)
         return self._states(sentences, before, *step)
 

@@ -76,8 +76,10 @@ class SharedHistory(NamedTuple):
     """The entries of one history for R prefixes, of which those of a sentence share entries; see
     `sgdec.models.decoding_attention`."""
 
-    entries: Tensor
+    keys: Tensor
     """[heads, B, L, D]; the last ``most`` places of each sentence are room for the tokens that a step consumes"""
+    values: Tensor
+    """the same"""
     mask: Tensor
     """[B, most, L] 0 where a prefix sees an entry, its own room included, -inf elsewhere"""
     rows: Rows | None
@@ -143,8 +145,8 @@ class Model(nn.Module, ABC):
     If prefixes of different lengths share a batch, shorter histories are padded in front with arbitrary finite
     numbers. Therefore a model with histories must count the entries of each row."""
     history_heads: int = 0
-    """If prefixes can share the entries of histories in a step (`Seq2Seq.step_sharing`): the number of parts of equal
-    size into which an entry is cut; 0 = they cannot."""
+    """If prefixes can share the entries of histories in a step (`Seq2Seq.step_sharing`): the number of heads, of whose
+    keys and values an entry consists; 0 = they cannot."""
 
     @classmethod
     def refusals(cls) -> Iterator[Refusal]:

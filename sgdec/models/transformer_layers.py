@@ -120,9 +120,9 @@ class MultiHead(nn.Module):
 
     def together(self, x: Tensor, history: SharedHistory) -> Tensor:
         """The result [R, 1, d] for one position of each prefix [R, 1, d], with keys and values in ``history``."""
-        keys, values = history.entries.chunk(2)
         query = self.query(x).view(len(x), self.heads, -1)
-        result: Tensor = self.output(attend(query, keys, values, history.mask, history.rows).flatten(1)[:, None])
+        found = attend(query, history.keys, history.values, history.mask, history.rows)
+        result: Tensor = self.output(found.flatten(1)[:, None])
         return result
 
     def weights(self, x: Tensor, keys_values: Tensor, mask: Tensor) -> Tensor:
@@ -187,7 +187,8 @@ class Layer(nn.Module):
         read = self.around_attention.before(x)
         history = self.keys_values(read)
         if isinstance(before, SharedHistory):
-            feed(before.entries, history.view(len(x), len(before.entries), -1).transpose(0, 1), before.rows)
+            for whole, new in zip(before[:2], history[:, 0].chunk(2, 1), strict=True):
+                feed(whole, new.unflatten(1, (len(whole), -1)).transpose(0, 1), before.rows)
             return self.around_attention(x, self.attention.together(read, before)), history
         assert mask is not None
         if before is not None:
@@ -249,7 +250,7 @@ class TransformerDecoder(Decoder):
     def __init__(self, embedding: int, values: int, layers: int, shape: Shape) -> None:
         """``values``: H of the encoder."""
         super().__init__()
-        self.width, self.histories, self.history_heads = shape.width, layers, 2 * shape.heads
+        self.width, self.histories, self.history_heads = shape.width, layers, shape.heads
         self.inputs = LayerInputs(embedding, shape)
         self.source = Dense(values, layers * 2 * shape.width, parts=2 * layers)
         self.layers = nn.ModuleList(DecoderLayer(shape) for _ in range(layers))

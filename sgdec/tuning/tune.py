@@ -154,7 +154,7 @@ def tune(
 
 
 def _identity(run: LoadedRun, tuning: Tuning, text: Sequence[Sequence[Any]]) -> Row:
-    """The settings on which the rounds of a folder depend: versions of libraries and sizes of batches do not count."""
+    """The settings on which the rounds of a folder depend, without versions of libraries and sizes of batches."""
     fields = dict(field.partition(":")[::2] for field in run.signature.split("|"))
     found = {name: value for name, value in fields.items() if name not in (*LIBRARIES, *VOLATILE)}
     asked = {name: value for name, value in asdict(tuning).items() if name != "rounds"}

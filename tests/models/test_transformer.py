@@ -225,8 +225,8 @@ def test_prefixes_that_share_entries_of_histories_take_the_same_steps(frozen: bo
             mine = memory._replace(rows=Rows.of(owners, "cpu"))
             shared, own = [a for a, _, _ in chosen], [b for _, b, _ in chosen]
             kept, entries, seen = pool.shared(shared, owners)
-            mask = additive(torch.from_numpy(seen), entries[0].dtype)
-            histories = [SharedHistory(each, mask, mine.rows) for each in entries]
+            mask = additive(torch.from_numpy(seen), entries[0][0].dtype)
+            histories = [SharedHistory(*each, mask, mine.rows) for each in entries]
             found = model.step_sharing(mine, kept, histories, tokens)
             expected = model.step(mine, plain.states(own), tokens)
             torch.testing.assert_close(found[1:], expected[1:])
