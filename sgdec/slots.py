@@ -188,7 +188,7 @@ class PrefixPool:
     def __init__(self, histories: int = 0, *, block: int = 1, heads: int = 0) -> None:
         """``histories``: the number of histories in a state; they are padded to multiples of ``block`` steps.
 
-        ``heads``: entries are the keys and values of so many heads, for `shared`; 0 = `states` is asked.
+        ``heads``: the number of heads whose keys and values are in an entry, for `shared`; 0 = `states` is asked.
         """
         tensors = 2 * histories if heads else histories
         self._place = -1 - tensors

@@ -145,8 +145,8 @@ class Model(nn.Module, ABC):
     If prefixes of different lengths share a batch, shorter histories are padded in front with arbitrary finite
     numbers. Therefore a model with histories must count the entries of each row."""
     history_heads: int = 0
-    """If prefixes can share the entries of histories in a step (`Seq2Seq.step_sharing`): the number of heads, of whose
-    keys and values an entry consists; 0 = they cannot."""
+    """If prefixes can share the entries of histories in a step (`Seq2Seq.step_sharing`): the number of heads whose
+    keys and values are in an entry; 0 = they cannot."""
 
     @classmethod
     def refusals(cls) -> Iterator[Refusal]:
