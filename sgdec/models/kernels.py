@@ -23,6 +23,7 @@ takes 0.3 to 0.5 of oneDNN's time for 5 rows, and 0.85 to 1.15 for 80 and 320 ro
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
 from functools import cache
@@ -102,6 +103,8 @@ def int8_linear(weight: Tensor, scale: Tensor, bias: Tensor | None, bound: float
     products are summed exactly, in 32 bits; the result is fp32. CPU only.
     """
     make, levels = int8_way()
+    if bound == levels:  # would mean inputs in steps
+        bound = math.nextafter(bound, math.inf)
     return make(weight, scale / LEVELS, bias, bound, levels)
 
 
@@ -130,26 +133,30 @@ def quantise_input(x: Tensor, bound: float, levels: int = LEVELS) -> Tensor:
     >>> quantise_input(torch.tensor([0.0, 1.0, -1.0, 0.012, -5.0]), 1.0).tolist()
     [128, 255, 1, 130, 1]
     """
-    steps = x if bound == levels else x * (levels / bound)
-    whole = steps.clamp(-levels, levels).round_().to(torch.int8)
-    return whole.view(torch.uint8).add_(levels + 1)  # modulo 256
+    steps = x * (levels / bound)
+    return _unsigned(steps.clamp_(-levels, levels).round_(), levels)
+
+
+def _unsigned(steps: Tensor, levels: int) -> Tensor:
+    """Whole numbers in [-levels, levels] plus ``levels`` + 1, modulo 256."""
+    return steps.to(torch.int8).view(torch.uint8).add_(levels + 1)
 
 
 def _packed(weight: Tensor, bias: Tensor | None) -> Product:
     packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), ROWS)
-    multiply = torch.ops.mkldnn._linear_pointwise
+    multiply = torch.ops.mkldnn._linear_pointwise.default
     return lambda x: cast(Tensor, multiply(x, packed, bias, "none", [], ""))
 
 
 def onednn_int8(weight: Tensor, scale: Tensor, bias: Tensor | None, bound: float, levels: int) -> Product:
-    """The 8-bit product of oneDNN."""
+    """The 8-bit product of oneDNN; if the bound is the number of steps, inputs are in steps, and within the bound."""
     packed = torch.ops.onednn.qlinear_prepack(weight.contiguous(), [ROWS, weight.size(1)])
     no_zero_points = torch.zeros(len(weight), dtype=torch.long)
-    multiply = torch.ops.onednn.qlinear_pointwise
+    multiply = torch.ops.onednn.qlinear_pointwise.default
     step, constant = bound / levels, (None if bias is None else bias.detach().float())
 
     def product(x: Tensor) -> Tensor:
-        steps = quantise_input(x, bound, levels)
+        steps = _unsigned(x.round(), levels) if bound == levels else quantise_input(x, bound, levels)
         return cast(Tensor, multiply(
             steps, step, levels + 1, packed, scale, no_zero_points, constant, 1.0, 0, torch.float32, "none", [], ""
         ))  # fmt: skip

@@ -311,3 +311,11 @@ def test_a_run_says_how_products_are_computed(monkeypatch: pytest.MonkeyPatch) -
     ):
         monkeypatch.setattr(kernels, "int8_way", lambda way=way: way)
         assert described("int8", "cpu") == said
+
+
+def test_a_bound_that_is_the_number_of_steps_is_a_bound() -> None:
+    weight = torch.eye(64)
+    for bound in (127.0, 63.0):
+        product = int8_linear(*quantise_rows(weight), None, bound)
+        x = torch.tensor([[1000.0, -1000.0, bound / 2, 0.0] * 16])
+        torch.testing.assert_close(product(x), x.clamp(-bound, bound), rtol=0, atol=bound / 63)
