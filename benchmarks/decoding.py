@@ -64,7 +64,7 @@ def main() -> None:
         cases["beam, nmt,ngram"] = (lm, given.batch_size)
     cases["vanilla, one at a time"] = (dense, 1)
     seconds: dict[str, list[float]] = {name: [] for name in cases}
-    tokens: dict[str, int] = {}
+    tokens: dict[str, float] = {}
     gc.collect()
     gc.freeze()  # as `sgdec decode` does
     gc.set_threshold(100_000, 20, 100)
@@ -87,7 +87,11 @@ def main() -> None:
             f"{name:<26}{rate[0]:>9.0f}{f'({rate[1]:.0f} - {rate[2]:.0f})':>18}{1 / middle:>12.1f}"
             f"{against[0]:>16.2f}{against[1]:>8.2f}"
         )
-    print(f"{'floor: matrix products':<26}{given.batch_size / step:>9.0f}")
+    print(f"{'floor: decoder products':<26}{given.batch_size / step:>9.0f}")
+    length = round(statistics.mean(len(source.tokens) for source in sources))
+    begun = encoder_floor(dense, given.batch_size, length)
+    whole = tokens["vanilla"] * given.batch_size / (tokens["vanilla"] * step + begun)
+    print(f"{'floor: and encoder':<26}{whole:>9.0f}")
 
 
 def decode(case: Run, sources: list[Source], batch_size: int) -> tuple[float, float]:
@@ -111,6 +115,26 @@ def floor(case: Run, rows: int, threads: int) -> float:
         products.append((packed_linear(joint), torch.randn(rows, joint.shape[1])))
     for layer in (model.query, model.softmax):
         products.append((packed_linear(layer.weight), torch.randn(rows, layer.weight.shape[1])))
+    return timed(products)
+
+
+def encoder_floor(case: Run, sentences: int, length: int) -> float:
+    """Seconds of the matrix products with which GNMT's encoder reads a batch: inputs of all tokens at once, hidden
+    states token by token, and the keys of the attention."""
+    from sgdec.models.kernels import packed_linear
+
+    (predictor,) = case.constellation.predictors
+    model = predictor._model  # type: ignore[attr-defined]
+    products: list[tuple[Callable[[torch.Tensor], torch.Tensor], torch.Tensor]] = []
+    for inputs, hidden, *_ in (weights for lstm in model.encoder for weights in lstm.all_weights):
+        products.append((packed_linear(inputs), torch.randn(sentences * length, inputs.shape[1])))
+        products += [(packed_linear(hidden), torch.randn(sentences, hidden.shape[1]))] * length
+    products.append((packed_linear(model.key.weight), torch.randn(sentences * length, model.key.weight.shape[1])))
+    return timed(products)
+
+
+def timed(products: list[tuple[Callable[[torch.Tensor], torch.Tensor], torch.Tensor]]) -> float:
+    """The median of the seconds that all products take together."""
     times = []
     with torch.inference_mode():
         for _ in range(12):
