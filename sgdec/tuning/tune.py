@@ -248,11 +248,11 @@ class _Space:
             )
         for alpha in tuning.alphas:
             run.with_weights(weights, alpha=alpha)  # raises UsageError for a number that alpha cannot be
-        inside = dict(zip(self._names, np.clip([*weights.values(), ranking.beta][: len(self._names)],
-                                               *self._bounds.T).tolist(), strict=True))  # fmt: skip
-        beta = {BETA: inside.pop(BETA)} if tuning.beta else {}
-        inside.pop(BETA, None)
-        self.start = inside, {**({"alpha": ranking.alpha} if tuning.alphas else {}), **beta}
+        start = np.clip([*weights.values(), *([ranking.beta] if covered else [])], *self._bounds.T)
+        inside = dict(zip(self._names, start.tolist(), strict=True))
+        penalties = {"alpha": ranking.alpha, BETA: inside.pop(BETA, 0.0)}
+        asked = {"alpha": bool(tuning.alphas), BETA: tuning.beta}
+        self.start = inside, {name: value for name, value in penalties.items() if asked[name]}
         """The weights and options of the first round, within the bounds."""
 
     def optima(
