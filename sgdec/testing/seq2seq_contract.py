@@ -10,8 +10,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sgdec.models.base import Memory, ModelContext, Rows, Seq2Seq, State
+from sgdec.models.base import Memory, ModelContext, Rows, Seq2Seq, SharedHistory, State
 from sgdec.models.cuda_graphs import padded
+from sgdec.models.decoding_attention import additive
+from sgdec.slots import PrefixPool
 from sgdec.testing.model_contract import BEGIN, TARGETS, ModelContract
 
 CONTEXT = ModelContext(source_vocab_size=23, target_vocab_size=29)
@@ -110,6 +112,32 @@ class Seq2SeqContract(ModelContract[Seq2Seq]):
         ends = (part[:, -len(own[0]) :] for part, own in zip(after[first:], expected[0][first:], strict=True))
         found = (*after[:first], *ends), *rest
         self._same(found, expected, "entries before a row's history must change nothing")
+
+    @torch.no_grad()
+    def test_prefixes_that_share_histories_take_the_same_steps(self) -> None:
+        model = self._model()
+        if not model.history_heads:
+            return
+        memory, state = self._begun(model)
+        output = state[0].new_zeros(3, 1)  # is stored with a state, and not looked at here
+        pools = PrefixPool(model.histories), PrefixPool(model.histories, heads=model.history_heads)
+        apart, together = (pool.put(state, output) for pool in pools)
+        for owners in ([0, 1, 2], [1, 0, 1, 2, 1]):  # prefixes of one sentence have the begun one in common
+            tokens = torch.tensor([4, 5, 6, 7, 8])[: len(owners)]
+            shared = memory._replace(rows=Rows.of(owners, "cpu"))
+            before = [[trails[owner] for owner in owners] for trails in (apart, together)]
+            own, entries, seen = pools[1].shared(before[1], owners)
+            mask = additive(torch.from_numpy(seen), entries[0][0].dtype)
+            histories = [SharedHistory(*each, mask, shared.rows) for each in entries]
+            expected = model.step(shared, pools[0].states(before[0]), tokens)
+            found = model.step_sharing(shared, own, histories, tokens)
+            first = len(expected[0]) - model.histories
+            new = *expected[0][:first], *(part[:, -1:] for part in expected[0][first:])
+            said = "step_sharing must give what step gives, and of histories the new entries"
+            self._same(found, (new, *expected[1:]), said)
+            if len(owners) == 3:
+                apart = pools[0].put(expected[0], output, before[0])
+                together = pools[1].put(found[0], output, before[1])
 
     def test_attention_is_a_distribution_over_the_source(self) -> None:
         model = self._model()

@@ -5,14 +5,14 @@ Each class below is the example's model with one planted bug.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from sgdec.models.base import Memory, ModelContext, Seq2Seq, State
+from sgdec.models.base import Memory, ModelContext, Seq2Seq, SharedHistory, State
 from sgdec.models.kernels import Kernels
 from sgdec.plugins.host import Host
 from sgdec.testing import breach, promises
@@ -138,6 +138,29 @@ class ForgetsHowLongItsHistoryIs(MGU):
         history = torch.cat([history, self.target_embedding(tokens)[:, None]], 1)
         after, output, attention = super().step(memory, tuple(own), tokens)
         return (*after, history), output + history.mean((1, 2))[:, None], attention
+
+
+@breaks("prefixes that share histories take the same steps")
+class LooksAtTheHistoriesOfOthers(MGU):
+    def __init__(self, context: ModelContext, **options: int) -> None:
+        super().__init__(context, **options)
+        self.histories = self.history_heads = 1
+
+    def start(self, memory: Memory) -> State:
+        (h,) = super().start(memory)
+        return h, h.new_zeros(len(h), 0, 2)
+
+    def step(self, memory: Memory, state: State, tokens: Tensor) -> Stepped:
+        after, output, attention = super().step(memory, state[:1], tokens)
+        entry = self.target_embedding(tokens)[:, None, :2]
+        return (*after, torch.cat([state[1], entry], 1)), output, attention
+
+    def step_sharing(
+        self, memory: Memory, state: State, histories: Sequence[SharedHistory], tokens: Tensor
+    ) -> Stepped:
+        after, output, attention = super().step(memory, state, tokens)
+        entry = self.target_embedding(tokens)[:, None, :2]
+        return (*after, entry), output + histories[0].keys.mean(), attention
 
 
 @breaks("attention is a distribution over the source")

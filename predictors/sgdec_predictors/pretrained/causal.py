@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers.cache_utils import Cache, DynamicLayer, LinearAttentionLayer
 
 from sgdec_predictors.pretrained.layers import carried_parts
-from sgdec_predictors.pretrained.prefixes import EncodedSentence, Prefix, Prefixes, last_places
+from sgdec_predictors.pretrained.prefixes import EncodedSentence, Prefix, Prefixes
 
 
 class Continuations(Prefixes):
@@ -63,21 +63,14 @@ class Continuations(Prefixes):
             for prefix, state in zip(prefixes, states, strict=True):
                 prefix.carried = state
 
-    def _forward(self, prefixes: Sequence[Prefix], cache: Cache, lengths: Tensor, longest: int) -> Any:
-        mask = last_places(lengths + 1, longest + 1) if self._pads else None
-        return self._read(prefixes, cache, lengths, mask)
-
-    def _forward_sharing(
+    def _forward(
         self,
         prefixes: Sequence[Prefix],
         sentences: Sequence[EncodedSentence],
         cache: Cache,
         lengths: Tensor,
-        mask: Tensor,
+        mask: Tensor | None,
     ) -> Any:
-        return self._read(prefixes, cache, lengths, mask)
-
-    def _read(self, prefixes: Sequence[Prefix], cache: Cache, lengths: Tensor, mask: Tensor | None) -> Any:
         ids = torch.tensor([[prefix.token] for prefix in prefixes], device=self.device)
         given: dict[str, Any] = {"input_ids": ids, self._cache_name: cache, "use_cache": True}
         if mask is not None:

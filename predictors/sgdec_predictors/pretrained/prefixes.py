@@ -144,10 +144,19 @@ class Prefixes(ABC):
         """Whether prefixes of different length can be read together."""
 
     @abstractmethod
-    def _forward(self, prefixes: Sequence[Prefix], cache: Cache, lengths: Tensor, longest: int) -> Any:
-        """The model's output for the last tokens.
+    def _forward(
+        self,
+        prefixes: Sequence[Prefix],
+        sentences: Sequence[EncodedSentence],
+        cache: Cache,
+        lengths: Tensor,
+        mask: Tensor | None,
+    ) -> Any:
+        """The model's output for the last tokens, which follow ``lengths`` ``[rows]`` others.
 
-        ``cache`` has ``longest`` places for each row, of which the last ``lengths`` ``[rows]`` are its own.
+        If prefixes share keys and values, ``sentences`` are those that have prefixes, and ``mask``, which is added to
+        the scores of attention, is ``[B, 1, most, L]``. Otherwise there is a sentence for each row, and ``mask``
+        ``[rows, L]`` has ones at the row's own places of the cache; None = the model needs none.
         """
 
     def _require_read(self, prefixes: Sequence[Prefix]) -> None:
@@ -194,7 +203,8 @@ class Prefixes(ABC):
             cache, output = self._step_sharing(prefixes, lengths, longest)
         else:
             cache = self._gathered(prefixes, longest) if longest else self._empty()
-            output = self._forward(prefixes, cache, lengths, longest)
+            mask = last_places(lengths + 1, longest + 1) if self._pads else None
+            output = self._forward(prefixes, [prefix.sentence for prefix in prefixes], cache, lengths, mask)
         self._remember(prefixes, cache, self._attention_of(output))
         logits: Tensor = output.logits[:, -1]
         return logits
@@ -212,7 +222,7 @@ class Prefixes(ABC):
         if not longest:  # prefixes without tokens, one for each sentence
             cache, mask = self._empty(), torch.zeros(len(prefixes), 1, 1, 1, dtype=self.kept_in, device=self.device)
             with sharing(self.module.config, None):
-                return cache, self._forward_sharing(prefixes, sentences, cache, lengths, mask)
+                return cache, self._forward(prefixes, sentences, cache, lengths, mask)
         rows = Rows.of(owners, self.device)
         most = max(map(len, trails))
         union = Union.of(trails, room=most)
@@ -222,18 +232,7 @@ class Prefixes(ABC):
         cache.layers += [SharedByPrefixes(*pair, rows, longest) for pair in zip(parts[::2], parts[1::2], strict=True)]
         mask = additive(torch.from_numpy(union.seen).to(self.device), self.kept_in)[:, None]
         with sharing(self.module.config, rows):
-            return cache, self._forward_sharing(prefixes, sentences, cache, lengths, mask)
-
-    @abstractmethod
-    def _forward_sharing(
-        self,
-        prefixes: Sequence[Prefix],
-        sentences: Sequence[EncodedSentence],
-        cache: Cache,
-        lengths: Tensor,
-        mask: Tensor,
-    ) -> Any:
-        """As `_forward`, for keys and values that belong to ``sentences``; ``mask`` ``[B, 1, most, L]``."""
+            return cache, self._forward(prefixes, sentences, cache, lengths, mask)
 
     def _attention_of(self, output: Any) -> Tensor | None:
         """``[rows, S]``"""

@@ -15,7 +15,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from sgdec.errors import UsageError
 from sgdec.models.decoding_attention import additive
 from sgdec_predictors.pretrained.layers import Crossed
-from sgdec_predictors.pretrained.prefixes import EncodedSentence, Prefix, Prefixes, last_places
+from sgdec_predictors.pretrained.prefixes import EncodedSentence, Prefix, Prefixes
 
 
 class Translations(Prefixes):
@@ -71,37 +71,21 @@ class Translations(Prefixes):
             for i, n in enumerate(map(len, sources))
         ]
 
-    def _forward(self, prefixes: Sequence[Prefix], cache: Cache, lengths: Tensor, longest: int) -> Any:
-        sentences = [prefix.sentence for prefix in prefixes]
-        own = last_places(lengths + 1, longest + 1) if self._pads else None
-        return self._read(prefixes, sentences, cache, lengths, own, self._there(sentences).long())
-
-    def _forward_sharing(
+    def _forward(
         self,
         prefixes: Sequence[Prefix],
         sentences: Sequence[EncodedSentence],
         cache: Cache,
         lengths: Tensor,
-        mask: Tensor,
+        mask: Tensor | None,
     ) -> Any:
-        there = additive(self._there(sentences), self.kept_in)[:, None, None]
-        return self._read(prefixes, sentences, cache, lengths, mask, there)
-
-    def _read(
-        self,
-        prefixes: Sequence[Prefix],
-        sentences: Sequence[EncodedSentence],
-        cache: Cache,
-        lengths: Tensor,
-        own: Tensor | None,
-        source: Tensor,
-    ) -> Any:
-        """``own``, ``source``: the masks of the two attentions."""
+        there = self._there(sentences)
+        source = additive(there, self.kept_in)[:, None, None] if self.shares else there.long()
         crossed = DynamicCache()
         crossed.layers += self._crossed(list(sentences))
         given: dict[str, Any] = {}
         if self._positions is not None:
-            given["decoder_attention_mask"] = own
+            given["decoder_attention_mask"] = mask
             self._positions.rows = lengths
         if self._attention is not None:
             given["output_attentions"] = True
