@@ -310,7 +310,10 @@ def sentences_in(paths: Sequence[str], first: int = 1, last: int | None = None) 
 
 
 def summarise(run: Run, scheduler: Scheduler, signature: Mapping[str, str]) -> None:
-    """The last lines on standard error: reports of predictors and scheduler, and the signature."""
+    """The last lines on standard error: reports of predictors and scheduler, and the signature.
+
+    Predictors with an attribute ``products`` say how their matrix products were computed.
+    """
     from sgdec.signature import line
 
     for member in run.constellation.members:

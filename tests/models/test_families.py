@@ -326,6 +326,26 @@ def test_a_deep_search_keeps_a_history_once_however_many_prefixes_share_it(model
     assert predictor._pool.used == before - 1
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_in_bf16_packed_weights_give_the_scores_of_plain_ones(family: str) -> None:
+    """Both are as near those of float64 as 8 bits of mantissa allow."""
+    sources, lengths = torch.tensor([[5, 6, 2, 8, 9, 3], [10, 2, 11, 2, 2, 2]]), torch.tensor([6, 3])
+    found = []
+    for dtype, frozen in ((torch.float64, False), (torch.bfloat16, False), (torch.bfloat16, True)):
+        model = make(family).to(dtype)
+        if frozen:
+            model.freeze(Kernels())
+        with torch.inference_mode():
+            memory = model.encode(sources, lengths)
+            state = model.start(memory)
+            for tokens in ([1, 1], [4, 5], [6, 7]):
+                state, output, _ = model.step(memory, state, torch.tensor(tokens))
+            found.append(torch.log_softmax(model.project(output).double(), -1))
+    exact, plain, packed = found
+    assert (packed - exact).abs().max() < 0.5
+    assert (packed - exact).abs().mean() < 1.5 * (plain - exact).abs().mean() + 0.01
+
+
 MINE = ROOT / "examples" / "model" / "mgu.py"
 """A model in one file: an encoder that exists, and one inference step."""
 
