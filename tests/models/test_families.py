@@ -343,7 +343,7 @@ def test_in_bf16_packed_weights_give_the_scores_of_plain_ones(family: str) -> No
             found.append(torch.log_softmax(model.project(output).double(), -1))
     exact, plain, packed = found
     assert (packed - exact).abs().max() < 0.5
-    assert (packed - exact).abs().mean() < 1.5 * (plain - exact).abs().mean() + 0.01
+    assert (packed - exact).abs().mean() < 2 * (plain - exact).abs().mean()
 
 
 MINE = ROOT / "examples" / "model" / "mgu.py"
