@@ -151,6 +151,61 @@ def _decoding(sizes: Sizes) -> dict[str, float]:
     return {**times, "floor": steps * times["floor"]}
 
 
+@figure("hf / generate", "times as long", "lower")
+def hf_by_generate(sizes: Sizes) -> float:
+    """A beam with a model of transformers, and its own `generate()`."""
+    times = _transformers(sizes)
+    return times["hf fp32"] / times["generate"]
+
+
+@figure("hf bf16 / hf", "times as long", "lower")
+def hf_bf16(sizes: Sizes) -> float:
+    times = _transformers(sizes)
+    return times["hf bf16"] / times["hf fp32"]
+
+
+@figure("hf 8 bits / hf", "times as long", "lower")
+def hf_int8(sizes: Sizes) -> float:
+    times = _transformers(sizes)
+    return times["hf int8"] / times["hf fp32"]
+
+
+@figure("nmt / hf", "times as long", "lower")
+def transformer_by_hf(sizes: Sizes) -> float:
+    """Our own Transformer with the same weights."""
+    times = _transformers(sizes)
+    return times["nmt fp32"] / times["hf fp32"]
+
+
+@cache
+def _transformers(sizes: Sizes) -> dict[str, float]:
+    """Seconds of one core: beams with one random Transformer, as `hf` and as `nmt`, and `generate()`."""
+    import pretrained
+    import transformers
+    from peer_ctranslate2 import load, make, make_sources
+    from sgdec_decoders.beam import BeamDecoder
+
+    transformers.utils.logging.disable_progress_bar()
+    with tempfile.TemporaryDirectory() as folder:
+        model = make(folder, layers=sizes.layers, width=sizes.width, vocabulary=sizes.vocab_size)
+        ways = {"hf fp32": "hf", "hf bf16": "hf", "hf int8": "hf", "nmt fp32": "nmt"}
+        predictors = {way: load(kind, folder, way.split()[1]) for way, kind in ways.items()}
+    sources = make_sources(sizes.sentences, vocabulary=sizes.vocab_size, longest=sizes.length)
+
+    def search(way: str) -> float:
+        part = {"model": predictors[way]}
+        return pretrained.timed(lambda: pretrained.run(part, BeamDecoder(size=BEAM), sources))[0]
+
+    def generate() -> float:
+        reader = predictors["hf fp32"]
+        return pretrained.timed(
+            lambda: pretrained.generate(model, reader, sources, BEAM, sizes.sentences, sizes.length)
+        )[0]
+
+    cases: dict[str, Callable[[], float]] = {way: lambda way=way: search(way) for way in ways}  # type: ignore[misc]
+    return in_turn({**cases, "generate": generate}, sizes.repeats)
+
+
 def _ngram(vocab_size: int) -> BatchPredictor:
     """A trigram model of random text, whose word frequencies follow Zipf's law."""
     import numpy as np

@@ -189,7 +189,7 @@ class NmtPredictor(BatchPredictor):
     def _consume(self, states: Sequence[NmtState], tokens: Sequence[int]) -> list[NmtState]:
         import torch
 
-        from sgdec.models.base import SharedHistory
+        from sgdec.models.base import SharedEntries
         from sgdec.models.decoding_attention import additive
 
         sentences = [state.sentence for state in states]
@@ -200,7 +200,7 @@ class NmtPredictor(BatchPredictor):
         else:
             own, entries, seen = self._pool.shared(before, owners)
             mask = additive(torch.from_numpy(seen).to(self._device), entries[0][0].dtype)
-            histories = [SharedHistory(*each, mask, memory.rows) for each in entries]
+            histories = [SharedEntries(*each, mask, memory.rows) for each in entries]
             step = self._model.step_sharing(memory, own, histories, read)
         return self._states(sentences, before, *step)
 
@@ -236,7 +236,8 @@ class NmtPredictor(BatchPredictor):
         ids = list(map(id, sentences))
         unique = dict(zip(ids, sentences, strict=True))
         if self._batch is None or list(map(id, self._batch[0])) != list(unique):
-            self._batch = [*unique.values()], _batch([*unique.values()])
+            memory = _batch([*unique.values()])
+            self._batch = [*unique.values()], memory if self._graphed else self._model.prepare(memory)
         places = {sentence: place for place, sentence in enumerate(unique)}
         owners = [places[sentence] for sentence in ids]
         return self._batch[1]._replace(rows=Rows.of(owners, self._device)), owners

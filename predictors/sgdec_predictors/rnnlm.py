@@ -44,7 +44,7 @@ class RnnlmPredictor(BatchPredictor):
         self._model, self.vocabularies = load_language_model(
             model, device=context.device, precision=context.precision, host=context.host
         )
-        self._device = context.device
+        self._device, self._precision = context.device, context.precision
         self._pool = PrefixPool(self._model.histories)
         with torch.inference_mode():
             (self._first,) = self._step(self._model.start(1), [BOS], None)
@@ -56,6 +56,13 @@ class RnnlmPredictor(BatchPredictor):
         from sgdec.checkpoints.layout import load_vocabularies
 
         return load_vocabularies(model)
+
+    @property
+    def products(self) -> str:
+        """How the model's products are computed here, for the last lines of a run."""
+        from sgdec.models.kernels import described
+
+        return described(self._precision, self._device)
 
     def initialize_batch(self, sources: Sequence[Source]) -> list[Trail]:
         return [self._first] * len(sources)

@@ -43,10 +43,11 @@ def load_model(
 ) -> tuple[Seq2Seq, Vocabularies]:
     """The translation model of a checkpoint, ready to predict, and its vocabularies.
 
-    ``precision`` is that of the weights: fp32, bf16, fp64, or int8 for a quantised checkpoint (on a CPU). On a CPU in
-    fp32 and bf16 weights are packed (`Model.freeze`): they cannot be trained or changed. ``joint``: with
-    `JointKernels`, so that sentences can share only matrix products. Raises `SgdecError`, naming the file, if a file
-    is missing, damaged, of another kind or does not fit, and if weights are not finite.
+    ``precision`` is that of the weights: fp32, bf16, fp64, or, on a CPU, int8 for a quantised checkpoint or a model
+    that needs none (`Model.int8_by_row`). On a CPU weights are packed in all but fp64 (`Model.freeze`): they cannot
+    be trained or changed. ``joint``: with `JointKernels`, so that sentences can share only matrix products. Raises
+    `SgdecError`, naming the file, if a file is missing, damaged, of another kind or does not fit, and if weights are
+    not finite.
     """
     from sgdec.models.base import Seq2Seq
 
@@ -77,14 +78,19 @@ def _load(
         raise UsageError(f"a model cannot be loaded in precision {precision!r}. Available: {available}.")
     folder = find_checkpoint(path)
     config, vocabularies = read_config(folder), load_vocabularies(folder)
-    if precision == "int8":
-        if device != "cpu":
-            raise UsageError(f"--precision int8 runs on a CPU only. Give --device cpu, not {device}.")
-        return _of_kind(kind, _load_quantised(folder, config, host, joint), path), vocabularies
+    if precision == "int8" and device != "cpu":
+        raise UsageError(f"--precision int8 runs on a CPU only. Give --device cpu, not {device}.")
     if SECTION in config:
+        if precision == "int8":
+            return _of_kind(kind, _load_quantised(folder, config, host, joint), path), vocabularies
         raise SgdecError(f"{path}: this model is quantised. Give --precision int8, or the model that it was made of.")
     weights = folder / WEIGHTS
     model = _of_kind(kind, build_model(config, where=str(folder / CONFIG), host=host, weights=weights), path)
+    if precision == "int8" and not model.int8_by_row:
+        raise SgdecError(
+            f"{folder}: --precision int8 needs a quantised model, which this is not. "
+            f"Quantise it first: sgdec quantize {folder} --output FOLDER."
+        )
     map_weights(model, weights)
     return make_ready(model, device=device, precision=precision, joint=joint), vocabularies
 
@@ -96,11 +102,6 @@ def _load_quantised(folder: Path, config: Mapping[str, Any], host: Plugins | Non
     from sgdec.models.quantisation import Int8Kernels
 
     file = folder / WEIGHTS
-    if SECTION not in config:
-        raise SgdecError(
-            f"{folder}: --precision int8 needs a quantised model, which this is not. "
-            f"Quantise it first: sgdec quantize {folder} --output FOLDER."
-        )
     bounds = checkpoint_bounds(config[SECTION], str(folder / CONFIG))
     with torch.device("meta"):  # the replaced parameters stay on it, without memory
         model = build_model(config, where=str(folder / CONFIG), host=host, weights=file)
@@ -112,17 +113,19 @@ def _load_quantised(folder: Path, config: Mapping[str, Any], host: Plugins | Non
 
 
 def make_ready(model: AModel, *, device: str, precision: str, joint: bool = False) -> AModel:
-    """Prepare a model with its weights for prediction; arguments as in `load_model`, without int8."""
+    """Prepare a model in floating point, with its weights, for prediction; arguments as in `load_model`."""
     import torch
 
-    from sgdec.models.kernels import Kernels, packs
+    from sgdec.models.kernels import Kernels, RowKernels, packs
 
-    model = model.to(device=device, dtype=getattr(torch, DTYPES[precision])).eval()
+    model = model.to(device=device, dtype=getattr(torch, DTYPES.get(precision, "float32"))).eval()
     if device != "cpu":
         torch.backends.cudnn.allow_tf32 = False  # fp32 means fp32: LSTMs would multiply with 10 bits of mantissa
         # PyTorch advises to arrange LSTMs for cuDNN, and does so itself in all types but bf16.
         warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk")
-    if device == "cpu" and (precision == "fp32" or (precision == "bf16" and packs(torch.bfloat16))):
+    if precision == "int8":
+        freeze(model, RowKernels(), joint=joint)
+    elif device == "cpu" and (precision == "fp32" or (precision == "bf16" and packs(torch.bfloat16))):
         freeze(model, Kernels(), joint=joint)
     return model
 

@@ -3,7 +3,8 @@
     model.safetensors    8-bit weights and their scales in place of those that the products need
     config.json          ``quantised``: ``bounds``, the range of each product's inputs, and ``from``, the original
 
-They can be loaded only in precision int8, on a CPU; other checkpoints cannot be loaded in int8.
+They can be loaded only in precision int8, on a CPU. Other checkpoints can be loaded in int8 only if their models need
+no stored ranges (`sgdec.models.base.Model.int8_by_row`).
 """
 
 from __future__ import annotations

@@ -66,22 +66,25 @@ class Memory(NamedTuple):
     """[B, ...] data for `Seq2Seq.start`."""
     rows: Rows | None = None
     """The sentence of each prefix, for `Seq2Seq.step`; None: prefix i belongs to sentence i."""
+    shared: tuple[tuple[Tensor, Tensor], ...] = ()
+    """Keys and values [heads, B, S, D] of each layer that attends to the source, for `Seq2Seq.step_sharing`."""
 
     def at(self, sentences: Tensor | slice) -> Memory:
         """The memory of some sentences in the given order; a sentence may be given more than once."""
         return Memory(self.values[sentences], self.keys[sentences], self.mask[sentences], self.first[sentences])
 
 
-class SharedHistory(NamedTuple):
-    """The entries of one history for R prefixes, of which those of a sentence share entries; see
+class SharedEntries(NamedTuple):
+    """The source, or one history, for R prefixes, of which those of a sentence share entries; see
     `sgdec.models.decoding_attention`."""
 
     keys: Tensor
-    """[heads, B, L, D]; the last ``most`` places of each sentence are room for the tokens that a step consumes"""
+    """[heads, B, L, D]; in a history the last ``most`` places of each sentence are room for the tokens that a step
+    consumes."""
     values: Tensor
-    """the same"""
+    """[heads, B, L, D]"""
     mask: Tensor
-    """[B, most, L] 0 where a prefix sees an entry, its own room included, -inf elsewhere"""
+    """[B, most or 1, L] 0 where a prefix sees an entry, its own room included, -inf elsewhere."""
     rows: Rows | None
     """The sentence of each prefix; None: prefix i belongs to sentence i."""
 
@@ -138,6 +141,8 @@ class Model(nn.Module, ABC):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     replaced: ClassVar[tuple[str, ...]] = ()
     """Prefixes of the names of parameters that `freeze` passes to `Kernels.bounded` and does not use afterwards."""
+    int8_by_row: bool = False
+    """Whether a frozen model may compute all its products in 8 bits, with a range for each row of inputs."""
     kernels: Kernels | None = None
     """The kernels of a frozen model, if its users need to know them."""
     histories: int = 0
@@ -253,10 +258,14 @@ class Seq2Seq(Model):
         The attention is the one that predicts that next token.
         """
 
+    def prepare(self, memory: Memory) -> Memory:
+        """The memory of a batch of sentences with all that `step_sharing` needs, called once for many steps."""
+        return memory
+
     def step_sharing(
-        self, memory: Memory, state: State, histories: Sequence[SharedHistory], tokens: Tensor
+        self, memory: Memory, state: State, histories: Sequence[SharedEntries], tokens: Tensor
     ) -> tuple[State, Tensor, Tensor]:
-        """As `step`, if `history_heads` is not 0, for histories that are not in ``state``.
+        """As `step`, if `history_heads` is not 0, for a memory from `prepare` and histories outside of ``state``.
 
         The new state ends with the new entries alone, [R, 1, ...] for each history.
         """

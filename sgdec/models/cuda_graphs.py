@@ -46,7 +46,7 @@ class GraphInputs(NamedTuple):
     @property
     def tensors(self) -> list[Tensor]:
         """All tensors of the inputs, those of the memory first."""
-        values, keys, mask, first, rows = self.memory
+        values, keys, mask, first, rows, _ = self.memory
         return [values, keys, mask, first, *(rows or ()), *self.state, self.tokens]
 
     def clone(self) -> GraphInputs:

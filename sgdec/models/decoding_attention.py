@@ -18,8 +18,9 @@ from sgdec.models.base import Rows
 
 def attend(
     query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, rows: Rows | None, scale: float | None = None
-) -> Tensor:
-    """The means of values ``[R, H, E]`` for the queries ``[R, H, D]`` of R prefixes.
+) -> tuple[Tensor, Tensor]:
+    """The means of values ``[R, H, E]`` for the queries ``[R, H, D]`` of R prefixes, and the weights of the values
+    ``[G, B, most, H / G, L]``.
 
     ``keys``, ``values``: ``[G, B, L, D]`` and ``[G, B, L, E]`` for G groups of heads, whose H / G queries share keys;
     ``mask``: ``[B, most or 1, L]``, which is added to the scores: 0, or -inf for what a prefix does not see, with at
@@ -39,7 +40,7 @@ def attend(
     found = torch.bmm(weights, values.flatten(0, 1)).view(groups, -1, shared * values.size(-1))
     if rows is not None:
         found = found.index_select(1, rows.cell)
-    return found.transpose(0, 1).reshape(prefixes, heads, -1)
+    return found.transpose(0, 1).reshape(prefixes, heads, -1), weights.view(scores.shape)
 
 
 def feed(entries: Tensor, new: Tensor, rows: Rows | None) -> None:

@@ -24,7 +24,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from sgdec.errors import UsageError
-from sgdec.models.base import Memory, ModelContext, Seq2Seq, SharedHistory, State
+from sgdec.models.base import Memory, ModelContext, Seq2Seq, SharedEntries, State
 from sgdec.models.kernels import Kernels
 from sgdec.models.layers import Dense, WordDropout, pack_layers
 
@@ -86,8 +86,12 @@ class Decoder(nn.Module, ABC):
     def step(self, memory: Memory, state: State, embedded: Tensor) -> tuple[State, Tensor, Tensor]:
         """As `Seq2Seq.step`, for embeddings [R, E] of the tokens."""
 
+    def prepare(self, memory: Memory) -> Memory:
+        """As `Seq2Seq.prepare`."""
+        return memory
+
     def step_sharing(
-        self, memory: Memory, state: State, histories: Sequence[SharedHistory], embedded: Tensor
+        self, memory: Memory, state: State, histories: Sequence[SharedEntries], embedded: Tensor
     ) -> tuple[State, Tensor, Tensor]:
         """As `Seq2Seq.step_sharing`, for embeddings [R, E] of the tokens."""
         raise NotImplementedError
@@ -139,8 +143,11 @@ class EncoderDecoder(Seq2Seq):
     def step(self, memory: Memory, state: State, tokens: Tensor) -> tuple[State, Tensor, Tensor]:
         return self.decoder.step(memory, state, self.target_words(self.target_embedding(tokens)))
 
+    def prepare(self, memory: Memory) -> Memory:
+        return self.decoder.prepare(memory)
+
     def step_sharing(
-        self, memory: Memory, state: State, histories: Sequence[SharedHistory], tokens: Tensor
+        self, memory: Memory, state: State, histories: Sequence[SharedEntries], tokens: Tensor
     ) -> tuple[State, Tensor, Tensor]:
         return self.decoder.step_sharing(memory, state, histories, self.target_words(self.target_embedding(tokens)))
 

@@ -31,7 +31,7 @@ class JointKernels(Kernels):
     """Wraps the products of other kernels, so that `jointly` can share them."""
 
     def __init__(self, kernels: Kernels) -> None:
-        self._kernels = kernels
+        self._kernels, self.keeps = kernels, kernels.keeps
         self.products: list[JointProduct] = []
 
     def linear(self, weight: Tensor, bias: Tensor | None = None) -> Product:

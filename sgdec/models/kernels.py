@@ -57,6 +57,9 @@ class Kernels:
     A subclass may override `bounded`, for the products that GNMT section 6 quantises: all except the attention's.
     """
 
+    keeps: torch.dtype | None = None
+    """The precision in which a model keeps the keys and values of tokens; None = its own."""
+
     def linear(self, weight: Tensor, bias: Tensor | None = None) -> Product:
         """A product that stays in floating point: weight [N, K], bias [N]."""
         return packed_linear(weight, bias)
@@ -67,6 +70,16 @@ class Kernels:
         ``name`` is unique within the model and does not change between versions.
         """
         return self.linear(weight, bias)
+
+
+class RowKernels(Kernels):
+    """All products in 8 bits, with a range for each row of inputs, for models that allow it (`Model.int8_by_row`)."""
+
+    def __init__(self) -> None:
+        self.keeps = torch.bfloat16 if packs(torch.bfloat16) else None
+
+    def linear(self, weight: Tensor, bias: Tensor | None = None) -> Product:
+        return int8_by_row(weight, bias)
 
 
 def plain_linear(weight: Tensor, bias: Tensor | None = None) -> Product:

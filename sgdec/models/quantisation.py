@@ -50,7 +50,8 @@ def quantise(model: Seq2Seq, calibrate: Callable[[Seq2Seq], object] | None = Non
     recorder = InputRecorder()
     model.freeze(recorder)
     if not recorder.products:
-        raise UsageError(f"{type(model).__name__} has no products that can be quantised.")
+        way = " It needs no quantised copy: give the model itself to --precision int8." if model.int8_by_row else ""
+        raise UsageError(f"{type(model).__name__} has no products that can be quantised.{way}")
     if recorder.measured:
         if calibrate is None:
             raise UsageError(

@@ -68,6 +68,7 @@ class Transformer(EncoderDecoder):
         tied: Tied = "none",
         encoder: Annotated[EncoderKind, Field(description="kind of encoder")] = "transformer",
     ) -> None:
+        self.int8_by_row = encoder == "transformer"
         shape = Shape(width, heads, feed_forward, norm, dropout, attention_dropout, feed_forward_dropout)
         reading = encoder_layers or layers
         if encoder == "transformer":

@@ -29,10 +29,11 @@ from torch import Tensor, nn
 
 from sgdec.errors import UsageError
 from sgdec.models.attention import by_prefix, by_sentence
-from sgdec.models.base import Memory, SharedHistory, State
-from sgdec.models.decoding_attention import attend, feed
+from sgdec.models.base import Memory, SharedEntries, State
+from sgdec.models.decoding_attention import additive, attend, feed
 from sgdec.models.encoder_decoder import Decoder, Encoded, Encoder
-from sgdec.models.layers import Dense
+from sgdec.models.kernels import Kernels
+from sgdec.models.layers import Dense, Packable
 
 Norm: TypeAlias = Literal["post", "pre"]
 
@@ -113,21 +114,22 @@ class MultiHead(nn.Module):
         """
         keys, values = map(self._split, keys_values.chunk(2, -1))
         heads = F.scaled_dot_product_attention(
-            self._split(self.query(x)), keys, values, mask[:, None], self.p if self.training else 0.0
+            self._split(self.query(x)).to(keys.dtype), keys, values, mask[:, None], self.p if self.training else 0.0
         )
-        result: Tensor = self.output(heads.transpose(1, 2).flatten(2))
+        result: Tensor = self.output(heads.transpose(1, 2).flatten(2).to(x.dtype))
         return result
 
-    def together(self, x: Tensor, history: SharedHistory) -> Tensor:
-        """The result [R, 1, d] for one position of each prefix [R, 1, d], with keys and values in ``history``."""
-        query = self.query(x).view(len(x), self.heads, -1)
-        found = attend(query, history.keys, history.values, history.mask, history.rows)
-        result: Tensor = self.output(found.flatten(1)[:, None])
-        return result
+    def together(self, x: Tensor, entries: SharedEntries) -> tuple[Tensor, Tensor]:
+        """The result [R, 1, d] for one position of each prefix [R, 1, d], and the weights [h, B, most, L]."""
+        query = self.query(x).view(len(x), self.heads, -1).to(entries.keys.dtype)
+        found, weights = attend(query, *entries)
+        result: Tensor = self.output(found.to(x.dtype).flatten(1)[:, None])
+        return result, weights[:, :, :, 0]
 
     def weights(self, x: Tensor, keys_values: Tensor, mask: Tensor) -> Tensor:
         """The attention weights [N, T, S], averaged over the heads; rows sum to one."""
-        keys, query = self._split(keys_values.chunk(2, -1)[0]), self._split(self.query(x))
+        keys = self._split(keys_values.chunk(2, -1)[0])
+        query = self._split(self.query(x)).to(keys.dtype)
         scores = query @ keys.mT / query.size(-1) ** 0.5  # [N, h, T, S]
         return torch.softmax(scores.masked_fill(~mask[:, None], float("-inf")), -1).mean(1)
 
@@ -141,7 +143,7 @@ class FeedForward(nn.Sequential):
 
     def __init__(self, shape: Shape) -> None:
         inner, outer = Dense(shape.width, shape.feed_forward), Dense(shape.feed_forward, shape.width)
-        super().__init__(inner, nn.ReLU(), nn.Dropout(shape.feed_forward_dropout), outer)
+        super().__init__(inner, nn.ReLU(inplace=True), nn.Dropout(shape.feed_forward_dropout), outer)
 
 
 class Residual(nn.Module):
@@ -177,23 +179,21 @@ class Layer(nn.Module):
         x, history = self.look_back(x, before, mask)
         return self.think(x), history
 
-    def look_back(
-        self, x: Tensor, before: Tensor | SharedHistory | None, mask: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """The first sublayer, self-attention; arguments and result as in `forward`.
-
-        With a `SharedHistory` the keys and values that are returned are those of x alone.
-        """
+    def look_back(self, x: Tensor, before: Tensor | None, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """The first sublayer, self-attention; arguments and result as in `forward`."""
         read = self.around_attention.before(x)
         history = self.keys_values(read)
-        if isinstance(before, SharedHistory):
-            for whole, new in zip(before[:2], history[:, 0].chunk(2, 1), strict=True):
-                feed(whole, new.unflatten(1, (len(whole), -1)).transpose(0, 1), before.rows)
-            return self.around_attention(x, self.attention.together(read, before)), history
-        assert mask is not None
         if before is not None:
             history = torch.cat([before, history.to(before.dtype)], 1)
         return self.around_attention(x, self.attention(read, history, mask)), history
+
+    def look_back_sharing(self, x: Tensor, before: SharedEntries) -> tuple[Tensor, Tensor]:
+        """As `look_back`, for one position of each prefix [R, 1, d]; returns only its keys and values [R, 1, 2 d]."""
+        read = self.around_attention.before(x)
+        entry = self.keys_values(read).to(before.keys.dtype)
+        for whole, new in zip(before[:2], entry[:, 0].chunk(2, 1), strict=True):
+            feed(whole, new.unflatten(1, (len(whole), -1)).transpose(0, 1), before.rows)
+        return self.around_attention(x, self.attention.together(read, before)[0]), entry
 
     def think(self, x: Tensor) -> Tensor:
         """The last sublayer, feed-forward: [N, T, d] to [N, T, d]."""
@@ -227,7 +227,7 @@ class DecoderLayer(Layer):
         self.source, self.around_source = MultiHead(shape), Residual(shape)
 
     def translate(
-        self, x: Tensor, before: Tensor | SharedHistory, mask: Tensor | None, memory: Memory, source: Tensor
+        self, x: Tensor, before: Tensor, mask: Tensor, memory: Memory, source: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """As `look_back`; also returns the input of the attention to the source [N, T, d].
 
@@ -239,8 +239,16 @@ class DecoderLayer(Layer):
         x = self.around_source(x, by_row(found, memory))
         return self.think(x), history, asked
 
+    def translate_sharing(
+        self, x: Tensor, before: SharedEntries, source: SharedEntries
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """As `look_back_sharing`; also returns the weights of the attention to the source [h, B, most, S]."""
+        x, entry = self.look_back_sharing(x, before)
+        found, weights = self.source.together(self.around_source.before(x), source)
+        return self.think(self.around_source(x, found)), entry, weights
 
-class TransformerDecoder(Decoder):
+
+class TransformerDecoder(Decoder, Packable):
     """The decoder of section 3.1, right side of Figure 1.
 
     State: the number of tokens of each prefix [R], and for each layer their keys and values [R, T, 2 d], in the order
@@ -255,11 +263,20 @@ class TransformerDecoder(Decoder):
         self.source = Dense(values, layers * 2 * shape.width, parts=2 * layers)
         self.layers = nn.ModuleList(DecoderLayer(shape) for _ in range(layers))
         self.norm = final_norm(shape)
+        self._keeps: torch.dtype | None = None
+
+    def pack(self, kernels: Kernels) -> None:
+        """Keep keys and values in the precision that ``kernels`` names."""
+        self._keeps = kernels.keeps
 
     def remember(self, encoded: Encoded) -> Memory:
         """As `Decoder.remember`; the keys [B, S, layers 2 d] are the source's keys and values for all layers."""
-        nothing = encoded.values.new_zeros(len(encoded.values), 0)
-        return Memory(encoded.values, self.source(encoded.values), encoded.mask, nothing)
+        nothing, keys = encoded.values.new_zeros(len(encoded.values), 0), self.source(encoded.values)
+        return Memory(encoded.values, keys.to(self._keeps or keys.dtype), encoded.mask, nothing)
+
+    def prepare(self, memory: Memory) -> Memory:
+        halves = memory.keys.unflatten(-1, (self.histories, 2, self.history_heads, -1)).permute(2, 3, 4, 0, 1, 5)
+        return memory._replace(shared=tuple((keys, values) for keys, values in halves.contiguous()))
 
     def start(self, memory: Memory) -> State:
         sentences = len(memory.values)
@@ -268,25 +285,21 @@ class TransformerDecoder(Decoder):
 
     def step(self, memory: Memory, state: State, embedded: Tensor) -> tuple[State, Tensor, Tensor]:
         lengths, *histories = state
-        return self._stepped(memory, histories, lengths, seen(lengths, histories[0]), embedded)
-
-    def step_sharing(
-        self, memory: Memory, state: State, histories: Sequence[SharedHistory], embedded: Tensor
-    ) -> tuple[State, Tensor, Tensor]:
-        return self._stepped(memory, histories, state[0], None, embedded)
-
-    def _stepped(
-        self,
-        memory: Memory,
-        histories: Sequence[Tensor | SharedHistory],
-        lengths: Tensor,
-        mask: Tensor | None,
-        embedded: Tensor,
-    ) -> tuple[State, Tensor, Tensor]:
-        x, longer, asked = self.run(memory, histories, lengths, mask, embedded[:, None])
+        x, longer, asked = self.run(memory, histories, lengths, seen(lengths, histories[0]), embedded[:, None])
         last = cast(DecoderLayer, self.layers[-1])
         weights = last.source.weights(by_source(asked, memory), self._source(memory)[-1], memory.mask[:, None])
         return (lengths + 1, *longer), x[:, 0], by_row(weights, memory)[:, 0]
+
+    def step_sharing(
+        self, memory: Memory, state: State, histories: Sequence[SharedEntries], embedded: Tensor
+    ) -> tuple[State, Tensor, Tensor]:
+        x, weights = self.inputs(embedded[:, None], state[0]), memory.values
+        mask, entries = additive(memory.mask, memory.keys.dtype)[:, None], []
+        for layer, before, source in zip(self.layers, histories, memory.shared, strict=True):
+            whole = SharedEntries(*source, mask, memory.rows)
+            x, entry, weights = cast(DecoderLayer, layer).translate_sharing(x, before, whole)
+            entries.append(entry)
+        return (state[0] + 1, *entries), self.norm(x)[:, 0], by_prefix(weights.mean(0), memory.rows)
 
     def forward(self, memory: Memory, embedded: Tensor) -> Tensor:
         lengths, *histories = self.start(memory)
@@ -296,9 +309,9 @@ class TransformerDecoder(Decoder):
     def run(
         self,
         memory: Memory,
-        histories: Sequence[Tensor | SharedHistory],
+        histories: Sequence[Tensor],
         first: Tensor,
-        mask: Tensor | None,
+        mask: Tensor,
         embedded: Tensor,
     ) -> tuple[Tensor, list[Tensor], Tensor]:
         """Run the layers over T new tokens [N, T, E], which follow P others.
@@ -306,7 +319,7 @@ class TransformerDecoder(Decoder):
         ``histories``: the keys and values of the P tokens in each layer [N, P, 2 d]; ``first``: the position of the
         first new token [N]; ``mask``: [N or 1, T, P + T] true at positions to which a token may attend. Returns the
         outputs [N, T, d], the histories [N, P + T, 2 d], and the input of the last layer's attention to the source
-        [N, T, d]. Shared histories need no mask, and T is 1; then the histories that are returned are [N, 1, 2 d].
+        [N, T, d].
         """
         x = asked = self.inputs(embedded, first)
         longer = []

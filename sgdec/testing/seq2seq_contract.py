@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sgdec.models.base import Memory, ModelContext, Rows, Seq2Seq, SharedHistory, State
+from sgdec.models.base import Memory, ModelContext, Rows, Seq2Seq, SharedEntries, State
 from sgdec.models.cuda_graphs import padded
 from sgdec.models.decoding_attention import additive
 from sgdec.slots import PrefixPool
@@ -128,9 +128,9 @@ class Seq2SeqContract(ModelContract[Seq2Seq]):
             before = [[trails[owner] for owner in owners] for trails in (apart, together)]
             own, entries, seen = pools[1].shared(before[1], owners)
             mask = additive(torch.from_numpy(seen), entries[0][0].dtype)
-            histories = [SharedHistory(*each, mask, shared.rows) for each in entries]
+            histories = [SharedEntries(*each, mask, shared.rows) for each in entries]
             expected = model.step(shared, pools[0].states(before[0]), tokens)
-            found = model.step_sharing(shared, own, histories, tokens)
+            found = model.step_sharing(model.prepare(shared), own, histories, tokens)
             first = len(expected[0]) - model.histories
             new = *expected[0][:first], *(part[:, -1:] for part in expected[0][first:])
             said = "step_sharing must give what step gives, and of histories the new entries"

@@ -8,16 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from sgdec.models.attention import by_prefix
 from sgdec.models.base import Rows
 from sgdec.models.decoding_attention import additive, attend
 
 
 def by_loop(
     query: Tensor, keys: Tensor, values: Tensor, seen: Tensor, owners: list[int], scale: float
-) -> Tensor:
-    """For each prefix and head on its own, in float64."""
+) -> tuple[Tensor, Tensor]:
+    """For each prefix and head on its own, in float64: means, and weights of all values [R, H, L]."""
     heads, groups = query.size(1), len(keys)
     found = torch.zeros(*query.shape[:2], values.size(-1), dtype=torch.float64)
+    all_weights = torch.zeros(*query.shape[:2], keys.size(2), dtype=torch.float64)
     places = dict.fromkeys(owners, 0)
     for row, owner in enumerate(owners):
         visible = seen[owner, min(places[owner], seen.size(1) - 1)]
@@ -27,7 +29,8 @@ def by_loop(
             own, others = query[row, head].double(), keys[group, owner][visible].double()
             weights = torch.softmax(others @ own * scale, 0)
             found[row, head] = weights @ values[group, owner][visible].double()
-    return found
+            all_weights[row, head, visible] = weights
+    return found, all_weights
 
 
 @given(st.data())
@@ -46,15 +49,17 @@ def test_means_are_those_of_a_loop(data: st.DataObject) -> None:
     seen[..., 0] = True
     rows = Rows.of(owners, "cpu")
     for scale in (None, 0.3):
-        found = attend(query, keys, values, additive(seen, torch.float32), rows, scale)
-        expected = by_loop(query, keys, values, seen, owners, 0.5 if scale is None else scale)
+        found, weights = attend(query, keys, values, additive(seen, torch.float32), rows, scale)
+        expected, shares = by_loop(query, keys, values, seen, owners, 0.5 if scale is None else scale)
         torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5)
+        by_row = by_prefix(weights.permute(1, 2, 0, 3, 4), rows).flatten(1, 2)
+        torch.testing.assert_close(by_row.double(), shares, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
 def test_other_precisions_are_kept(dtype: torch.dtype) -> None:
     query, keys = torch.randn(3, 2, 8).to(dtype), torch.randn(2, 3, 5, 8).to(dtype)
-    found = attend(query, keys, keys, additive(torch.ones(3, 1, 5, dtype=torch.bool), dtype), None)
+    found, _ = attend(query, keys, keys, additive(torch.ones(3, 1, 5, dtype=torch.bool), dtype), None)
     assert found.dtype == dtype and found.shape == (3, 2, 8)
 
 

@@ -20,9 +20,10 @@ from sgdec.cli.main import main
 from sgdec.errors import SgdecError, UsageError
 from sgdec.models.base import ModelContext, Seq2Seq
 from sgdec.models.gnmt import GAMMA, GNMT
-from sgdec.models.kernels import Kernels
+from sgdec.models.kernels import Kernels, packs
 from sgdec.models.quantisation import Int8Kernels, quantise
 from sgdec.training.preparing import prepare
+from tests.helpers.tiny_models import write_checkpoint
 from tests.helpers.training_case import make_config
 
 pytestmark = pytest.mark.slow
@@ -99,7 +100,7 @@ def test_an_int8_row_is_the_same_bit_for_bit_whatever_the_other_rows(options: di
     with torch.inference_mode():
         memory = model.encode(*SOURCES)
         alone = [model.encode(SOURCES[0][n : n + 1], SOURCES[1][n : n + 1]) for n in range(3)]
-        for part, *parts in zip(*(given[:-1] for given in (memory, *alone)), strict=True):
+        for part, *parts in zip(*(given[:4] for given in (memory, *alone)), strict=True):
             assert torch.equal(part, torch.cat(parts))
         rows = torch.tensor([0, 1, 2] * 7)
         many = memory.at(rows)
@@ -328,3 +329,50 @@ def test_a_model_that_hands_nothing_over_cannot_be_quantised() -> None:
 
     with pytest.raises(UsageError, match="Plain has no products that can be quantised"):
         quantise(Plain(CONTEXT, width=8))
+
+
+def transformer(folder: Path, **options: Any) -> Path:
+    return write_checkpoint(folder, model="transformer", options={"layers": 2, "width": 32, "heads": 4, **options})
+
+
+def test_a_transformer_needs_no_quantised_copy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each product has a range for each row of its inputs; keys and values are kept in bf16 where that is fast."""
+    folder = transformer(tmp_path / "model", norm="pre")
+    batch = torch.tensor([[5, 6, 4], [4, 3, 5]]), torch.tensor([3, 2]), torch.tensor([[1, 4, 6], [1, 5, 5]])
+    with torch.inference_mode():
+        eight, whole = (load_model(folder, precision=precision)[0] for precision in ("int8", "fp32"))
+        apart = eight.project(eight(*batch)) - whole.project(whole(*batch))
+        kept = eight.encode(*batch[:2]).keys.dtype
+    assert 0 < apart.abs().mean() < 0.05 * whole.project(whole(*batch)).std()
+    assert kept == (torch.bfloat16 if packs(torch.bfloat16) else torch.float32)
+    assert main(["quantize", str(folder), "--output", str(tmp_path / "int8")]) == 2
+    assert "needs no quantised copy: give the model itself to --precision int8." in capsys.readouterr().err
+
+
+def test_steps_of_a_transformer_in_int8_are_one_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Totals of a beam are those of a pass over all steps, and in a deterministic run no batch changes them."""
+    folder, text = transformer(tmp_path / "model", norm="pre"), tmp_path / "in.txt"
+    text.write_text("a b c\nb\nc c a b\n")
+    command = ["decode", "--predictors", "nmt", "--nmt.model", str(folder), "--precision", "int8"]
+
+    def decoded(*options: str) -> list[tuple[list[int], float]]:
+        assert main([*command, *options, "--output-format", "jsonl", str(text)]) == 0
+        rows = [json.loads(line)["hypotheses"][0] for line in capsys.readouterr().out.splitlines()]
+        return [(row["tokens"], row["score"]) for row in rows]
+
+    alone, together = (decoded("--deterministic", "--batch-size", size) for size in ("1", "3"))
+    assert alone == together
+    model, vocabularies = load_model(folder, precision="int8")
+    assert vocabularies.source is not None
+    found = decoded("--decoder", "beam", "--beam.size", "3")
+    for line, (tokens, score) in zip(text.read_text().splitlines(), found, strict=True):
+        source = torch.tensor([vocabularies.source.encode(line)])
+        with torch.inference_mode():
+            outputs = model(source, torch.tensor([source.size(1)]), torch.tensor([[1, *tokens]]))
+            steps = torch.log_softmax(model.project(outputs)[0], -1)
+        assert score == pytest.approx(float(steps[range(len(tokens) + 1), [*tokens, 2]].sum()), abs=0.05)
+
+
+def test_a_transformer_with_recurrent_layers_stays_in_floating_point(tmp_path: Path) -> None:
+    folder = transformer(tmp_path / "model", encoder="gru")
+    fails(SgdecError, "needs a quantised model, which this is not", folder, precision="int8")

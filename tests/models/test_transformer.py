@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from sgdec.errors import UsageError
-from sgdec.models.base import Memory, ModelContext, Rows, Seq2Seq, SharedHistory
+from sgdec.models.base import Memory, ModelContext, Rows, Seq2Seq, SharedEntries
 from sgdec.models.cuda_graphs import GraphedStep
 from sgdec.models.decoding_attention import additive
 from sgdec.models.encoder_decoder import Encoded
@@ -226,8 +226,8 @@ def test_prefixes_that_share_entries_of_histories_take_the_same_steps(frozen: bo
             shared, own = [a for a, _, _ in chosen], [b for _, b, _ in chosen]
             kept, entries, seen = pool.shared(shared, owners)
             mask = additive(torch.from_numpy(seen), entries[0][0].dtype)
-            histories = [SharedHistory(*each, mask, mine.rows) for each in entries]
-            found = model.step_sharing(mine, kept, histories, tokens)
+            histories = [SharedEntries(*each, mask, mine.rows) for each in entries]
+            found = model.step_sharing(model.prepare(mine), kept, histories, tokens)
             expected = model.step(mine, plain.states(own), tokens)
             torch.testing.assert_close(found[1:], expected[1:])
             for mine_now, theirs in zip(found[0][1:], expected[0][1:], strict=True):

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sgdec.models.base import Memory, ModelContext, Seq2Seq, SharedHistory, State
+from sgdec.models.base import Memory, ModelContext, Seq2Seq, SharedEntries, State
 from sgdec.models.kernels import Kernels
 from sgdec.plugins.host import Host
 from sgdec.testing import breach, promises
@@ -156,7 +156,7 @@ class LooksAtTheHistoriesOfOthers(MGU):
         return (*after, torch.cat([state[1], entry], 1)), output, attention
 
     def step_sharing(
-        self, memory: Memory, state: State, histories: Sequence[SharedHistory], tokens: Tensor
+        self, memory: Memory, state: State, histories: Sequence[SharedEntries], tokens: Tensor
     ) -> Stepped:
         after, output, attention = super().step(memory, state, tokens)
         entry = self.target_embedding(tokens)[:, None, :2]

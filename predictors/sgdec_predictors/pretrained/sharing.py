@@ -60,7 +60,7 @@ def _attended(
         raise NotImplementedError(f"attention with {unknown[0]}")
     dtype = mask.dtype
     keys, values = key.transpose(0, 1).to(dtype), value.transpose(0, 1).to(dtype)
-    found = attend(query[:, :, 0].to(dtype), keys, values, mask[:, 0], _rows.get(), scaling)
+    found, _ = attend(query[:, :, 0].to(dtype), keys, values, mask[:, 0], _rows.get(), scaling)
     return found[:, None].to(query.dtype), None
 
 
