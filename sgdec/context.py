@@ -70,10 +70,10 @@ class Context:
     host: Plugins | None = None
     """Finds the plugins that a checkpoint names; None = the installed plugins."""
     loaded: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
-    """What `once` has loaded; contexts that are made from this one share it."""
+    """All that `once` has loaded; contexts that are made from this one share it."""
 
     def once(self, key: Hashable, load: Callable[[], T]) -> T:
-        """What ``load`` returns; called once for a key in this context and those that are derived from it.
+        """The result of ``load``, which is called once for a key, in this context and those made from it.
 
         For what several predictors of a run read and none changes, such as a model that is named twice.
 

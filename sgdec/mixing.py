@@ -1,4 +1,4 @@
-"""Mixes: wrappers over several predictors, whose scores for a token they combine in a way that is no weighted sum.
+"""Mixes: wrappers over several predictors, whose scores for a token they combine otherwise than by a weighted sum.
 
 A mix receives its ``inner`` predictors by name, in the batch form, and is one predictor of a run: one column in the
 ledger, one weight. A subclass says how the scores of its parts for the same tokens become one (`Mix.combine`). What
@@ -6,7 +6,7 @@ it needs to know about a prefix besides the states of its parts is a value, its 
 scores of the prefix's tokens (`Mix.begin`, `Mix.remember`).
 
 Forbidding: a token that any part forbids is forbidden; with `Mix.all_forbid` only one that all parts forbid. A part
-that forbids a token which the mix allows has no state after it: it is `Ended`, and forbids whatever follows.
+that forbids a token which the mix allows has no state after it: it is `EndedPart`, and forbids whatever follows.
 
 Traits and abilities follow from those of the parts as far as any combination allows: a subclass declares its own
 bounds. It is on demand if a part is, unless it needs the scores of all tokens (`Mix.whole_rows`).
@@ -29,7 +29,7 @@ from sgdec.scores import SparseRow
 from sgdec.sparse import Wanted
 
 
-class Ended(NamedTuple):
+class EndedPart(NamedTuple):
     """The state of a part that has forbidden a token of the prefix."""
 
     last: State
@@ -40,11 +40,11 @@ class MixState(NamedTuple):
     """One prefix."""
 
     parts: tuple[State, ...]
-    """``[K]``, `Ended` for a part that forbids the prefix."""
+    """``[K]``, `EndedPart` for a part that forbids the prefix."""
     memory: Any
 
 
-class Row(NamedTuple):
+class PartRows(NamedTuple):
     """The scores of all K parts after R prefixes, for the same W tokens or groups of tokens of each."""
 
     scores: Array
@@ -108,9 +108,9 @@ class Mix(BatchPredictor):
         self.independent_rows = all(part.independent_rows for part in self._parts)
         self.vocabularies = self.read_vocabularies({name: part.vocabularies for name, part in inner.items()})
         if any(ability(part, "state_key") is None for part in self._parts):
-            self.state_key = None  # type: ignore[assignment, method-assign]  # hides the method
+            vars(self)["state_key"] = None  # hides the method
         if all(ability(part, "attention") is None for part in self._parts):
-            self.attention = None  # type: ignore[assignment, method-assign]
+            vars(self)["attention"] = None
 
     @classmethod
     def read_vocabularies(cls, inner: Mapping[str, Vocabularies], **options: Any) -> Vocabularies:
@@ -119,7 +119,7 @@ class Mix(BatchPredictor):
         return Vocabularies(*(next((each for each in side if each is not None), None) for side in sides))
 
     @abstractmethod
-    def combine(self, row: Row) -> Array:
+    def combine(self, row: PartRows) -> Array:
         """The scores ``[R, W]`` of the mix. What is forbidden is forbidden afterwards, whatever they are."""
 
     def begin(self) -> Any:
@@ -165,8 +165,8 @@ class Mix(BatchPredictor):
             for row, state in enumerate(states):
                 own = state.parts[k]
                 ends = scores is not None and self.all_forbid and scores[k, row] == FORBIDDEN
-                column.append(Ended(own) if ends and type(own) is not Ended else own)
-            going = [row for row, own in enumerate(column) if type(own) is not Ended]
+                column.append(EndedPart(own) if ends and type(own) is not EndedPart else own)
+            going = [row for row, own in enumerate(column) if type(own) is not EndedPart]
             if going:
                 after = part.consume_batch([column[row] for row in going], [tokens[row] for row in going])
                 for row, state in zip(going, after, strict=True):
@@ -187,8 +187,8 @@ class Mix(BatchPredictor):
         """The keys of the parts, and the memory."""
         keys: list[list[Any]] = [[] for _ in states]
         for k, part in enumerate(self._parts):
-            going = [row for row, state in enumerate(states) if type(state.parts[k]) is not Ended]
-            own: list[Any] = [Ended] * len(states)
+            going = [row for row, state in enumerate(states) if type(state.parts[k]) is not EndedPart]
+            own: list[Any] = [EndedPart] * len(states)
             if going:
                 asked = ability(part, "state_key")
                 assert asked is not None
@@ -204,7 +204,7 @@ class Mix(BatchPredictor):
             (k, asked) for k, part in enumerate(self._parts) if (asked := ability(part, "attention")) is not None
         )
         own = [state.parts[k] for state in states]
-        return asked([state.last if type(state) is Ended else state for state in own])
+        return asked([state.last if type(state) is EndedPart else state for state in own])
 
     def release(self, roots: Sequence[MixState]) -> None:
         for k, part in enumerate(self._parts):
@@ -227,7 +227,7 @@ class Mix(BatchPredictor):
         answers: list[Scores | None] = []
         places: list[list[int | None]] = []
         for k, part in enumerate(self._parts):
-            going = [row for row, state in enumerate(states) if type(state.parts[k]) is not Ended]
+            going = [row for row, state in enumerate(states) if type(state.parts[k]) is not EndedPart]
             own: list[int | None] = [None] * len(states)
             for place, row in enumerate(going):
                 own[row] = place
@@ -241,19 +241,19 @@ class Mix(BatchPredictor):
 
     def _scores_of(self, states: Sequence[MixState], tokens: Sequence[int]) -> Floats:
         """``[K, rows]``: the scores of one next token of each state; of the last prediction if it was of them all."""
-        if self._answered is not None:
-            known = {id(state): row for row, state in enumerate(self._answered[0])}
-            rows = [known.get(id(state)) for state in states]
-            if None not in rows:
-                _, answers, places = self._answered
-                wanted = Wanted.of(range(len(states)), [[token] for token in tokens])
-                return _picked(answers, [[own[row] for row in rows] for own in places], wanted)  # type: ignore[index]
         one_each = [[token] for token in tokens]
+        wanted = Wanted.of(range(len(states)), one_each)
+        if self._answered is not None:
+            before, answers, places = self._answered
+            known = {id(state): row for row, state in enumerate(before)}
+            rows = [known[id(state)] for state in states if id(state) in known]
+            if len(rows) == len(states):
+                return _picked(answers, [[own[row] for row in rows] for own in places], wanted)
         answers, places = self._ask(states, None if self.whole_rows else one_each)
-        return _picked(answers, places, Wanted.of(range(len(states)), one_each))
+        return _picked(answers, places, wanted)
 
     def _combined(self, scores: Array, counts: Array | None, memories: Sequence[Any]) -> Array:
-        row = Row(scores, counts, memories)
+        row = PartRows(scores, counts, memories)
         xp = arrays.namespace(scores)
         with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
             found = self.combine(row)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
@@ -27,7 +28,7 @@ import sgdec
 from sgdec import BatchPredictor, Context, UsageError, arrays
 from sgdec.arrays import Array
 from sgdec.errors import counted
-from sgdec.mixing import Mix, MixState, Row
+from sgdec.mixing import Mix, MixState, PartRows
 from sgdec.protocol import FORBIDDEN, ability
 
 
@@ -73,9 +74,9 @@ class Contrast(Mix):
         elif min(signed) >= 0.0:
             self.max_score = sum(w * part.max_score for w, part in zip(signed, inner.values(), strict=True) if w)
         if self._bounds is None:
-            self.best_remaining = None  # type: ignore[assignment, method-assign]  # hides the method
+            vars(self)["best_remaining"] = None  # hides the method
 
-    def combine(self, row: Row) -> Array:
+    def combine(self, row: PartRows) -> Array:
         total = row.scores[0] * self._weights[0]
         for scores, weight in zip(row.scores[1:], self._weights[1:], strict=True):
             total = total + scores * weight
@@ -114,10 +115,14 @@ class Contrast(Mix):
                 found.append(method)
             elif weight == 0.0 or (weight > 0.0 and part.max_score <= 0.0):
                 most = 0.0 if weight == 0.0 else part.max_score  # at least one token follows, and more add no more
-                found.append(lambda states, most=most: [most] * len(states))  # type: ignore[misc]
+                found.append(partial(_same_for_all, most))
             else:
                 return None
         return found if ahead else None
+
+
+def _same_for_all(bound: float, states: Sequence[Any]) -> list[float]:
+    return [bound] * len(states)
 
 
 @sgdec.hookimpl

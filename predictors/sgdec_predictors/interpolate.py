@@ -34,7 +34,7 @@ import sgdec
 from sgdec import BatchPredictor, Context, UsageError, arrays
 from sgdec.arrays import Array
 from sgdec.errors import counted
-from sgdec.mixing import Mix, Row, log_sum_exp
+from sgdec.mixing import Mix, PartRows, log_sum_exp
 from sgdec.protocol import FORBIDDEN
 
 SLACK = 1e-6
@@ -97,10 +97,10 @@ class Interpolate(Mix):
         total = float(log_sum_exp(joint, 0))
         return memory if total == FORBIDDEN else tuple((joint - total).tolist())
 
-    def combine(self, row: Row) -> Array:
+    def combine(self, row: PartRows) -> Array:
         return log_sum_exp(row.scores + arrays.like(row.scores, self._weights(row)), 0)
 
-    def _weights(self, row: Row) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    def _weights(self, row: PartRows) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
         """The logs of lambda ``[K, R or 1, 1]``."""
         given = np.array(self._logs)[:, None, None]
         if self._scheme == "bayesian":

@@ -305,11 +305,11 @@ def _renormalizes(given: dict[str, Any], cls: type[Any], name: str) -> bool:
     return bool(options["renormalize"])
 
 
-class Chain(NamedTuple):
+class ConfiguredEntry(NamedTuple):
     """An entry with checked options: its wrappers, outermost first, then its predictor or mix."""
 
     parts: tuple[Part, ...]
-    mixed: Mapping[str, Chain]
+    mixed: Mapping[str, ConfiguredEntry]
     """The parts of the mix by name; empty without a mix."""
 
     @property
@@ -317,13 +317,13 @@ class Chain(NamedTuple):
         return [*self.parts, *(part for inside in self.mixed.values() for part in inside.every)]
 
 
-def _chain(entry: ListEntry, classes: Mapping[str, type[Any]], given: Mapping[str, Any]) -> Chain:
+def _chain(entry: ListEntry, classes: Mapping[str, type[Any]], given: Mapping[str, Any]) -> ConfiguredEntry:
     """Raises UsageError for wrappers without predictors, mixes without parts, and what is neither before others."""
     parts = []
     for place, (name, plugin) in enumerate(entry.parts):
         cls = classes[name]
         if not isinstance(plugin, (str, type)):
-            return Chain((_part(name, plugin, cls, given),), {})
+            return ConfiguredEntry((_part(name, plugin, cls, given),), {})
         last = place == len(entry.parts) - 1
         mixes, wraps = issubclass(cls, Mix), "inner" in inspect.signature(cls.__init__).parameters
         if mixes and not (last and entry.mixed):
@@ -338,7 +338,7 @@ def _chain(entry: ListEntry, classes: Mapping[str, type[Any]], given: Mapping[st
                 f"{plugin!r} is not a wrapper; it cannot come before {entry.parts[-1].plugin!r}."
             )
         parts.append(_part(name, plugin, cls, given))
-    return Chain(tuple(parts), {inside.name: _chain(inside, classes, given) for inside in entry.mixed})
+    return ConfiguredEntry(tuple(parts), {inside.name: _chain(inside, classes, given) for inside in entry.mixed})
 
 
 def _refuse_options_inside(
@@ -358,7 +358,7 @@ def _refuse_options_inside(
                     )
 
 
-def _wrap(chain: Chain, context: Context) -> BatchPredictor:
+def _wrap(chain: ConfiguredEntry, context: Context) -> BatchPredictor:
     """Construct the innermost predictors and each mix and wrapper around them, all in the batch form."""
     part, *inside = chain.parts
     if not inside and not chain.mixed:
@@ -367,12 +367,12 @@ def _wrap(chain: Chain, context: Context) -> BatchPredictor:
     with no_exit(part.name):
         inner_context = context if narrowed is None else narrowed(context, **part.options)
     if inside:
-        return lift(construct(part, context, inner=_wrap(Chain(tuple(inside), chain.mixed), inner_context)))
+        return lift(construct(part, context, inner=_wrap(ConfiguredEntry(tuple(inside), chain.mixed), inner_context)))
     parts = {name: _wrap(each, inner_context) for name, each in chain.mixed.items()}
     return lift(construct(part, context, inner=parts))
 
 
-def _vocabularies(chains: list[Chain], tokenizer: str | None) -> Vocabularies:
+def _vocabularies(chains: list[ConfiguredEntry], tokenizer: str | None) -> Vocabularies:
     """The vocabularies of all entries, which must agree."""
     brought: list[tuple[str, Vocabularies]] = []
     if tokenizer is not None:
@@ -384,7 +384,7 @@ def _vocabularies(chains: list[Chain], tokenizer: str | None) -> Vocabularies:
 
 
 def _agreed(brought: Iterable[tuple[str, Vocabularies]]) -> Vocabularies:
-    """What these vocabularies, each with the words for its owner, have in common; UsageError if they differ."""
+    """The one vocabulary of each side, of owners in words and theirs. Raises UsageError if they differ."""
     found: dict[str, tuple[str, Vocabulary]] = {}
     for who, vocabularies in brought:
         for side, vocabulary in zip(("source", "target"), vocabularies, strict=True):
@@ -414,7 +414,7 @@ def _forwards(vocabulary: Vocabulary) -> Vocabulary:
     return forwards
 
 
-def _brought(chain: Chain) -> Vocabularies:
+def _brought(chain: ConfiguredEntry) -> Vocabularies:
     """The vocabularies of one entry. A wrapper may replace the vocabularies of its inner predictor."""
     part, *inside = chain.parts
     if part.made is not None:
@@ -425,7 +425,7 @@ def _brought(chain: Chain) -> Vocabularies:
         return Vocabularies()
     if "inner" in inspect.signature(read).parameters:
         if inside:
-            read = partial(read, inner=_brought(Chain(tuple(inside), chain.mixed)))
+            read = partial(read, inner=_brought(ConfiguredEntry(tuple(inside), chain.mixed)))
         else:
             parts = {name: _brought(each) for name, each in chain.mixed.items()}
             if not hasattr(part.cls, "inner_context"):

@@ -133,7 +133,7 @@ def entries_of(predictors: str | Mapping[str, Any], taken: Iterable[str] = ()) -
 
 
 class _Malformed(Exception):
-    """What is wrong with an entry."""
+    """An error in an entry, in words."""
 
 
 def _entry(text: str, counts: Counter[str], outermost: str | None = None) -> ListEntry:

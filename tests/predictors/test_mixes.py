@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pytest
@@ -100,7 +100,7 @@ def draw_case(rng: np.random.Generator, kinds: Sequence[str] = KINDS) -> Case:
         scheme = str(rng.choice(["fixed", "bayesian", "entropy"]))
         cuts = np.floor(rng.random(len(parts)) * 5) + 1e-9
         shares = (cuts / cuts.sum()).tolist()
-        mix: Mix = Interpolate(parts, tuple(shares), scheme, context)  # type: ignore[arg-type]  # one of the three
+        mix: Mix = Interpolate(parts, tuple(shares), cast(Any, scheme), context)
         return Case(f"interpolate {scheme} {shares} {said}", mix, interpolated(shares, scheme))
     weights = tuple(float(w) for w in rng.choice([1.0, 0.5, -1.0, -0.5, 0.0], len(parts)))
     alpha, normalize = float(rng.choice([0.0, 0.3, 1.0])), bool(rng.random() < 0.5)
@@ -197,7 +197,7 @@ def test_bounds_of_parts_do_not_bound_a_mixture() -> None:
     """Two experts over four steps, each certain at every second one: neither of them would pay as little."""
 
     class Alternating(Table):
-        best_remaining = worst_remaining = state_key = None  # type: ignore[assignment]
+        best_remaining = worst_remaining = state_key = None  # type: ignore[assignment]  # it lacks these abilities
         max_score = 0.0
 
         def __init__(self, first: bool) -> None:
@@ -274,7 +274,7 @@ def test_a_key_needs_keys_of_all_parts_and_includes_what_is_remembered() -> None
     assert first == second and first != keyed.state_key(states)[0]
 
     class Keyless(BatchTable):
-        state_key = None  # type: ignore[assignment]
+        state_key = None  # type: ignore[assignment]  # it lacks the ability
 
     assert Interpolate({"a": BatchTable(table), "b": Keyless(table)}).state_key is None
 

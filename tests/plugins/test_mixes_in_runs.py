@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sgdec_predictors.altsrc import AltSrc
+from sgdec_predictors.nmt import NmtPredictor
 
 import sgdec
 from sgdec.cli.main import main
@@ -102,8 +104,9 @@ def test_a_mix_is_one_predictor_with_options_of_its_parts(
 def test_a_bayesian_total_is_the_mixture_of_sequences(
     models: tuple[str, str], text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    common = ["--nmt.model", models[0], "--rnnlm.model", models[1], text, "--ledger", "--interpolate.scheme", "bayesian"]
-    for row in decoded(capsys, "--predictors", "interpolate:nmt+rnnlm", *common):
+    common = ["--nmt.model", models[0], "--rnnlm.model", models[1], text, "--ledger"]
+    mix = ["--predictors", "interpolate:nmt+rnnlm", "--interpolate.scheme", "bayesian"]
+    for row in decoded(capsys, *mix, *common):
         best = row["hypotheses"][0]
         parts = best["part_scores"]["interpolate"].values()
         assert best["score"] == pytest.approx(math.log(sum(0.5 * math.exp(sum(part)) for part in parts)), abs=1e-5)
@@ -112,8 +115,8 @@ def test_a_bayesian_total_is_the_mixture_of_sequences(
 def test_scoring_recomputes_a_mix(
     models: tuple[str, str], text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = ["--predictors", "contrast:nmt+rnnlm", "--contrast.weights", "1,-0.5", "--contrast.plausibility", "0.05"]
-    options += ["--nmt.model", models[0], "--rnnlm.model", models[1]]
+    options = ["--predictors", "contrast:nmt+rnnlm", "--contrast.weights", "1,-0.5"]
+    options += ["--contrast.plausibility", "0.05", "--nmt.model", models[0], "--rnnlm.model", models[1]]
     found = decoded(capsys, *options, text)
     outputs = tmp_path / "out.ids"
     outputs.write_text("".join(" ".join(map(str, row["hypotheses"][0]["tokens"])) + "\n" for row in found))
@@ -145,7 +148,7 @@ interpolate.weights = [0.5, 0.5]
     ("given", "message"),
     [
         (["interpolate:nmt+rnnlm", "--nmt.weight", "2"], "--nmt.weight: 'nmt' is a part of the mix 'interpolate'"),
-        (["interpolate:nmt+rnnlm", "--rnnlm.renormalize", "true"], "only the entries of --predictors have this option"),
+        (["interpolate:nmt+rnnlm", "--rnnlm.renormalize", "true"], "only the entries of --predictors have this"),
         (["interpolate:nmt+rnnlm", "--interpolate.weights", "0.5"], "interpolate: 1 weight for 2 parts (nmt+rnnlm)"),
         (["temperature:nmt+rnnlm"], "'temperature' is not a mix of predictors, such as interpolate or contrast."),
         (["rnnlm,interpolate:nmt"], "'interpolate' mixes several predictors: write interpolate:PREDICTOR+PREDICTOR."),
@@ -176,9 +179,11 @@ def test_a_model_that_is_named_twice_is_in_memory_once(models: tuple[str, str], 
     )  # fmt: skip
     (mix,) = run.parts.constellation.predictors
     assert isinstance(mix, Mix)
-    conditional, unconditional = mix.inner["nmt"], mix.inner["altsrc"].inner  # type: ignore[attr-defined]
-    assert conditional is not unconditional
-    assert conditional._model is unconditional._model  # type: ignore[attr-defined]
+    conditional, other_source = mix.inner["nmt"], mix.inner["altsrc"]
+    assert isinstance(conditional, NmtPredictor) and isinstance(other_source, AltSrc)
+    unconditional = other_source.inner
+    assert isinstance(unconditional, NmtPredictor) and conditional is not unconditional
+    assert conditional._model is unconditional._model
     (found, _) = run.decode(["a b c", "b a"])
     (scores,) = part_scores(run.parts.constellation, Source(1, found.source_tokens, "a b c"), [found.best.tokens])
     expected = [1.5 * a - 0.5 * b for a, b in zip(*scores["guided"].values(), strict=True)]
