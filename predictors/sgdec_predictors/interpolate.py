@@ -80,11 +80,11 @@ class Interpolate(Mix):
             )
         self._scheme = scheme
         self.whole_rows = scheme == "entropy"
-        self._logs = tuple(math.log(each) if each else FORBIDDEN for each in chances)
+        self._logs = tuple(math.log(each / math.fsum(chances)) if each else FORBIDDEN for each in chances)
         highest = [part.max_score for part in inner.values()]
-        self.max_score = max(highest)
+        self.max_score = max(highest)  # of any mean
         if scheme == "fixed" and self.max_score < math.inf:
-            self.max_score = float(log_sum_exp(np.add(self._logs, highest), 0))
+            self.max_score = min(self.max_score, float(log_sum_exp(np.add(self._logs, highest), 0)))
 
     def begin(self) -> tuple[float, ...] | None:
         return self._logs if self._scheme == "bayesian" else None

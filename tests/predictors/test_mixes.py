@@ -27,6 +27,7 @@ from sgdec.testing.enumeration import enumerate_space
 from sgdec.testing.random_spaces import KINDS, V, random_predictor
 from sgdec.testing.toys import BatchTable, Bonus, OnDemandTable, Table
 from tests.helpers.breadth import EXHAUSTIVE
+from tests.helpers.recorded import DATA, all_cases
 
 Parts = Mapping[str, BatchPredictor]
 History = Sequence[Sequence[float]]
@@ -293,3 +294,25 @@ def test_wrong_weights_are_one_line(make: Callable[[Parts], Mix], message: str) 
     table = BatchTable(np.zeros((V, V)))
     with pytest.raises(UsageError, match=message):
         make({"a": table, "b": table})
+
+
+@pytest.mark.parametrize("scheme", ["bayesian", "bayesian_loglin"])
+def test_recorded_bayesian_totals_weigh_each_token_with_its_own_probability(scheme: str) -> None:
+    """As docs/from-sgnmt.md says: lambda of a token includes that token; the totals of `interpolate` are others."""
+    cases = [case for case in all_cases() if case["options"].get("combination_scheme") == scheme]
+    if DATA is None:
+        pytest.skip("SGDEC_DATA is not set: no recorded cases")
+    found = [each for case in cases for sentence in case["sentences"] for each in sentence["nbest"]]
+    recorded = [each for each in found if "breakdown" in each]
+    assert len(recorded) > 30
+    others = []
+    for each in recorded:
+        logs, total, mixed = [math.log(0.6), math.log(0.4)], 0.0, 0.0
+        for scores in each["breakdown"]:
+            mixed += log_sum(np.add(logs, scores).tolist())
+            joint = np.add(logs, scores)
+            logs = (joint - log_sum(joint.tolist())).tolist()
+            total += log_sum(np.add(logs, scores).tolist())
+        assert total == pytest.approx(each["score"], abs=1e-12)
+        others.append(abs(mixed - total))
+    assert min(others) > 0.1
