@@ -86,7 +86,7 @@ def decode(given: dict[str, Any], dotted: running.Options) -> int:
     from sgdec.io.results import make_writer
     from sgdec.io.sources import parse_range
     from sgdec.signature import line
-    from sgdec.tasks.parts import part_scores
+    from sgdec.tasks.parts import part_scores, with_parts
 
     first, last = parse_range(given["range"])
     inputs = given["input"] or ("-",)
@@ -133,7 +133,7 @@ def decode(given: dict[str, Any], dotted: running.Options) -> int:
                 warning = writer.write(loaded.respelled(outcome))
                 rows.note(outcome.source.id, failed=outcome.error is not None)
                 if trace is not None and outcome.trace is not None:
-                    trace.write(outcome.trace)
+                    trace.write(with_parts(run.constellation, outcome.source, outcome.trace))
                 tally.count(outcome)
                 for problem in (outcome.error, warning):
                     if problem is not None:

@@ -7,12 +7,15 @@ say what each part gives to each of its tokens.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 from sgdec.context import EOS
 from sgdec.mixing import Mix
-from sgdec.protocol import BatchPredictor, Source, State
+from sgdec.protocol import FORBIDDEN, BatchPredictor, Source, State
 from sgdec.search.constellation import Constellation
+from sgdec.trace.records import SentenceTrace
+from sgdec.trace.writing import DECIMALS
 from sgdec.wrapping import Wrapper
 
 PartScores: TypeAlias = Mapping[str, Mapping[str, list[float]]]
@@ -56,6 +59,22 @@ def part_scores(
                 after = [outputs[number][place] for number in going]
                 states = outer.consume_batch([state for state, _ in longer], after)
     return list(found)
+
+
+def with_parts(constellation: Constellation, source: Source, trace: SentenceTrace) -> SentenceTrace:
+    """A trace whose hypotheses have the scores of the parts of mixes."""
+    if not mixes_of(constellation):
+        return trace
+    found = part_scores(constellation, source, [ended.tokens for ended in trace.hypotheses])
+    hypotheses = [
+        replace(ended, part_scores={
+            mix: {part: tuple(None if score == FORBIDDEN else round(score, DECIMALS) for score in scores)
+                  for part, scores in own.items()}
+            for mix, own in parts.items()
+        })
+        for ended, parts in zip(trace.hypotheses, found, strict=True)
+    ]  # fmt: skip
+    return replace(trace, hypotheses=tuple(hypotheses))
 
 
 def _inside(chain: Sequence[BatchPredictor], states: Sequence[State]) -> Sequence[State]:

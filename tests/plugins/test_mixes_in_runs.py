@@ -18,6 +18,7 @@ from sgdec.mixing import Mix
 from sgdec.plugins.predictor_list import parse_predictors
 from sgdec.protocol import Source
 from sgdec.tasks.parts import part_scores
+from sgdec.trace.reading import read_trace
 from tests.helpers.tiny_models import write_checkpoint
 
 
@@ -188,3 +189,45 @@ def test_a_model_that_is_named_twice_is_in_memory_once(models: tuple[str, str], 
     (scores,) = part_scores(run.parts.constellation, Source(1, found.source_tokens, "a b c"), [found.best.tokens])
     expected = [1.5 * a - 0.5 * b for a, b in zip(*scores["guided"].values(), strict=True)]
     assert found.best.score == pytest.approx(sum(expected), abs=1e-5)
+
+
+def test_a_trace_has_the_scores_of_parts(
+    models: tuple[str, str], text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--nmt.model", models[0], "--rnnlm.model", models[1], "--trace", str(tmp_path / "trace.jsonl")]
+    rows = decoded(capsys, "--predictors", "wc,interpolate:nmt+rnnlm", *options, "--ledger", "--nbest", "2", text)
+    traces = list(read_trace(tmp_path / "trace.jsonl").sentences)
+    for row, trace in zip(rows, traces, strict=True):
+        for found, ended in zip(row["hypotheses"], trace.hypotheses, strict=True):
+            assert {mix: {**own} for mix, own in ended.part_scores.items()} == {
+                mix: {part: pytest.approx(scores, abs=1e-6) for part, scores in own.items()}
+                for mix, own in found["part_scores"].items()
+            }
+
+
+def test_a_diagnosis_says_which_part_decides(
+    models: tuple[str, str], text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The part that a reference lacks: a mean in which only one part can say anything for it."""
+    reference = tmp_path / "reference.txt"
+    reference.write_text("c c c\nc c\n")
+    output = tmp_path / "rows.jsonl"
+    options = ["--nmt.model", models[0], "--rnnlm.model", models[1], "--reference", str(reference)]
+    command = ["diagnose", "--predictors", "interpolate:nmt+rnnlm", *options, "--output", str(output), text]
+    assert main(command) == 0
+    assert "inside of it nmt" in capsys.readouterr().out
+    for line in output.read_text().splitlines():
+        row = json.loads(line)
+        inside = row["model"]["decision"]["inside"]
+        pair = [row["output"]["tokens"], row["reference"]["tokens"]]
+        run = sgdec.load("interpolate:nmt+rnnlm", nmt={"model": models[0]}, rnnlm={"model": models[1]})
+        source = run.parts.vocabularies.source
+        assert source is not None
+        tokens = tuple(source.encode(row["source"]))
+        sums = [
+            {part: sum(scores) for part, scores in each["interpolate"].items()}
+            for each in part_scores(run.parts.constellation, Source(row["id"], tokens, row["source"]), pair)
+        ]
+        sign = 1.0 if row["model"]["by"] > 0 else -1.0
+        expected = {part: sign * (sums[0][part] - sums[1][part]) for part in inside}
+        assert inside == pytest.approx(expected, abs=1e-4)
