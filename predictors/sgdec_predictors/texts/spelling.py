@@ -31,6 +31,7 @@ from sgdec.vocabularies import (
     END,
     MIDDLE,
     SPECIAL,
+    ByteVocabulary,
     MixedVocabulary,
     PretrainedVocabulary,
     RightToLeft,
@@ -163,7 +164,7 @@ def _of_mixed(vocabulary: Vocabulary) -> Iterator[Spelling]:
 
 def _of_pieces(vocabulary: Vocabulary) -> Iterator[Spelling]:
     """Pieces with ``▁`` for blanks, and bytes; how many leading blanks are left out differs."""
-    if not isinstance(vocabulary, SentencePieceVocabulary | PretrainedVocabulary):
+    if not isinstance(vocabulary, SentencePieceVocabulary | PretrainedVocabulary | ByteVocabulary):
         return
     pieces = [vocabulary.bytes_of(token) for token in range(vocabulary.size)]
     yield Spelling([pieces], [[0] * len(pieces)])
