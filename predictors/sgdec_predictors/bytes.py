@@ -130,8 +130,7 @@ class Bytes(Translator):
         self._asked = tokens.tolist() if inner.on_demand else [EOS]  # one question is enough for a full row
         self._size = vocabulary.size
         self._width = width
-        self._lost = 0.0
-        self._consumed = self._inside = 0
+        self._lost, self._consumed = 0.0, 0
         self._key_of = None if self._canonical else ability(inner, "state_key")
         if self._key_of:
             self.state_key = self._state_key
@@ -164,9 +163,6 @@ class Bytes(Translator):
         for i, prefix in enumerate(states):
             assert prefix.row is not None
             rows[i, FIRST:], rows[i, EOS] = prefix.row[:BYTES], prefix.row[END]
-        if candidates is not None:
-            only_end = [tokens is not None and list(tokens) == [EOS] for tokens in candidates]
-            self._inside += int((rows[only_end, EOS] == FORBIDDEN).sum())
         return Scores.dense(rows)
 
     def consume_batch(self, states: Sequence[BytePrefix], tokens: Sequence[int]) -> list[BytePrefix]:
@@ -185,18 +181,13 @@ class Bytes(Translator):
         return [0.0 if prefix.elements else FORBIDDEN for prefix in states]
 
     def summary(self) -> str | None:
-        """The line at the end of a run: how much ``width`` lost, and how often prefixes could not end."""
+        """The line at the end of a run: how much of the probability ``width`` lost."""
         inner = getattr(self.inner, "summary", None)
         texts = [inner() if inner is not None else None]
         if self._lost:
             texts.append(
-                f"width {self._width} kept too few token sequences: a mean of {self._lost / self._consumed:.2g} of the "
-                f"probability was lost with each of {self._consumed:,} bytes"
-            )
-        if self._inside:
-            texts.append(
-                "prefixes that could only end, mostly at the length limit, but stood inside a token: "
-                f"{self._inside:,}"
+                f"width {self._width} kept too few token sequences: a mean of {self._lost / self._consumed:.2g} of "
+                f"the probability was lost with each of {self._consumed:,} bytes"
             )
         return "; ".join(filter(None, texts)) or None
 
@@ -254,7 +245,7 @@ class Bytes(Translator):
     def _refuse(self, total: float) -> None:
         what = "not a number" if math.isnan(total) else f"{math.exp(min(total, 600.0)):.3g}"
         raise SgdecError(
-            f"bytes: the inner scores are no log-probabilities: the probabilities of a row add up to {what}. Put it "
+            f"bytes: the inner scores are not log-probabilities: the probabilities of a row add up to {what}. Put it "
             "around one model, and give other predictors beside it."
         )
 
@@ -321,7 +312,8 @@ def _only_words(spelling: Spelling) -> list[bytes]:
         if piece
     }
     following = [piece for state in begun for piece in spelling.adds[state] if piece]
-    return [] if any(not piece.startswith(b" ") for piece in following) else [piece.strip() for piece in following]
+    words = [piece.strip(b" ") for piece in following if piece.startswith(b" ")]
+    return words if all(words) and len(words) == len(following) else []
 
 
 _WAY_OUT = "The predictor fsttok takes spellings from a transducer."

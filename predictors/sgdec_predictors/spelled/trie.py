@@ -114,17 +114,17 @@ def log_sums(values: Floats, starts: Ints) -> Floats:
 
     Each sum has the precision of its own largest term, however small it is beside others.
     """
-    highest = np.maximum.reduceat(values, starts)
-    highest[highest == FORBIDDEN] = 0.0
     lengths = np.diff(np.append(starts, len(values)))
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):
+        highest = np.maximum.reduceat(values, starts)
+        highest[highest == FORBIDDEN] = 0.0
         return np.asarray(highest + np.log(np.add.reduceat(np.exp(values - highest.repeat(lengths)), starts)))
 
 
 def log_sums_by_place(places: Ints, values: Floats, size: int) -> Floats:
     """``[size]``: the same for the values at each place, in their order; -inf where there is none."""
     highest = np.full(size, FORBIDDEN)
-    np.maximum.at(highest, places, values)
-    highest[highest == FORBIDDEN] = 0.0
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):
+        np.maximum.at(highest, places, values)
+        highest[highest == FORBIDDEN] = 0.0
         return np.asarray(highest + np.log(np.bincount(places, np.exp(values - highest[places]), size)))

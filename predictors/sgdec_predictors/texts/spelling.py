@@ -31,11 +31,8 @@ from sgdec.vocabularies import (
     END,
     MIDDLE,
     SPECIAL,
-    ByteVocabulary,
     MixedVocabulary,
-    PretrainedVocabulary,
     RightToLeft,
-    SentencePieceVocabulary,
     WordVocabulary,
 )
 
@@ -163,10 +160,14 @@ def _of_mixed(vocabulary: Vocabulary) -> Iterator[Spelling]:
 
 
 def _of_pieces(vocabulary: Vocabulary) -> Iterator[Spelling]:
-    """Pieces with ``▁`` for blanks, and bytes; how many leading blanks are left out differs."""
-    if not isinstance(vocabulary, SentencePieceVocabulary | PretrainedVocabulary | ByteVocabulary):
+    """Pieces with ``▁`` for blanks, and bytes; how many leading blanks are left out differs.
+
+    These are vocabularies that say which bytes a token adds (``bytes_of``).
+    """
+    bytes_of = getattr(vocabulary, "bytes_of", None)
+    if bytes_of is None:
         return
-    pieces = [vocabulary.bytes_of(token) for token in range(vocabulary.size)]
+    pieces = [bytes_of(token) for token in range(vocabulary.size)]
     yield Spelling([pieces], [[0] * len(pieces)])
     in_pieces = [vocabulary.piece(token).startswith(BLANK) for token in range(vocabulary.size)]
     for has_blank in (in_pieces, [True] * len(pieces)):  # the byte 0x20 is not always a blank
