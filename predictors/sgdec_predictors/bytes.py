@@ -234,7 +234,8 @@ class Bytes(Translator):
         trie, node = self._trie, element.node
         first, inside, last = int(trie.first[node]), int(trie.inside[node]), int(trie.last[node])
         tokens = trie.tokens[first:last]
-        scores, end = element.inner.scores(tokens).astype(np.float64), element.inner.score(EOS)
+        own, end = element.inner.values, element.inner.score(EOS)
+        scores = (element.inner.scores(tokens) if own is None else own[tokens]).astype(np.float64)
         if self._canonical is not None:
             forbidden = np.zeros(self._size, bool)
             forbidden[list(self._canonical.row(element.tokens).tokens)] = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -13,6 +14,8 @@ from sgdec_predictors.spelled.trie import SpellingTrie, log_sums, log_sums_by_pl
 from sgdec_predictors.wrapping.inner_tokens import InnerPrefix
 
 BYTES = 256
+AT_ONCE = 1 << 15
+"""About as many scores are summed in one pass as processors keep close."""
 END = BYTES
 """The place of ``</s>`` in a row, behind the 256 bytes."""
 
@@ -56,13 +59,10 @@ def rows_of(trie: SpellingTrie, covers: Sequence[Sequence[Element]]) -> tuple[Fl
     weights = np.array([element.weight for element in elements])
     ends = np.array([element.end for element in elements])
     nodes = np.array([element.node for element in elements], np.int64)
-    values = np.concatenate([element.values for element in elements if element.values is not None] or [np.zeros(0)])
     counts = trie.children[nodes + 1] - trie.children[nodes]
     owner = np.arange(len(elements)).repeat(counts)  # [children]
     children = _ranges(trie.children[nodes], counts)
-    lengths = trie.last[nodes] - trie.inside[nodes]
-    shift = np.cumsum(lengths) - lengths - trie.inside[nodes]  # from entries to places among the values
-    sums = log_sums(values, shift[owner] + trie.first[children]) if len(children) else np.zeros(0)
+    sums = _sums(trie, elements, nodes)
     labels = np.frombuffer(trie.label, np.uint8)[children].astype(np.int64)
     width = BYTES + 1
     places = np.concatenate([row[owner] * width + labels, row * width + END])
@@ -71,6 +71,22 @@ def rows_of(trie: SpellingTrie, covers: Sequence[Sequence[Element]]) -> tuple[Fl
     every = np.arange(len(elements))
     inner = log_sums_by_place(np.append(owner, every), np.append(sums, ends), len(elements))
     return rows, inner
+
+
+def _sums(trie: SpellingTrie, elements: Sequence[Element], nodes: Ints) -> Floats:
+    """``[children]``: the log of the sum of the scores in each child of each element, in their order."""
+    lengths = trie.last[nodes] - trie.inside[nodes]
+    parts = (np.cumsum(lengths) // AT_ONCE).searchsorted(range(int(lengths.sum()) // AT_ONCE + 2))
+    found = [np.zeros(0)]
+    for first, last in pairwise(parts.tolist()):
+        values = [element.values for element in elements[first:last] if element.values is not None]
+        here, size = nodes[first:last], lengths[first:last]
+        starts, counts = trie.children[here], trie.children[here + 1] - trie.children[here]
+        if counts.any():
+            shift = np.cumsum(size) - size - trie.inside[here]  # from entries to places among the values
+            places = shift.repeat(counts) + trie.first[_ranges(starts, counts)]
+            found.append(log_sums(np.concatenate(values) if len(values) > 1 else values[0], places))
+    return np.concatenate(found)
 
 
 def _ranges(starts: Ints, counts: Ints) -> Ints:
