@@ -1,9 +1,9 @@
-r"""Wrapper: the probability of a text, byte by byte, under a predictor of tokens that spell bytes.
+r"""Wrapper: the probability of texts, byte by byte, from a predictor of tokens; lengths are counted in bytes.
 
-The probability of a text is the sum over all token sequences that spell it. With P_inner(z) = prod P_inner(z_i | z_1
-... z_i-1), and the sequences z that *cover* a prefix of bytes x: all tokens but the last spell a part of x, and the
-last one reaches its end or goes beyond it (Vieira et al. 2025, "From language models over tokens to language models
-over characters", section 3),
+The probability of a text is the sum over all token sequences that spell it. A sequence z *covers* a prefix of bytes x
+if all its tokens but the last spell a part of x, and the last one reaches the end of x or goes beyond it (Vieira et
+al. 2025, "From language models over tokens to language models over characters", section 3). With P_inner(z) =
+prod P_inner(z_i | z_1 ... z_i-1),
 
     P(x...)           = sum over z that cover x of P_inner(z)
     score of byte b   = log P(x b...) - log P(x...)
@@ -12,29 +12,31 @@ over characters", section 3),
 So the total of a text is the log of its probability, whatever its tokenisation, and each row is the distribution of
 the next byte. The sum over a last token is a sum over a subtree of the trie of all tokens. Tokens are spelled as the
 vocabulary decodes them (`sgdec_predictors.texts.spelling`): SentencePiece, byte-level BPE, WordPiece, words and their
-characters. Several tokens may have the same bytes; each of them counts. ``<unk>``, padding and other marks are no part
-of a text, so their probability is lost: a row adds up to 1 minus what the inner predictor gives to them.
+characters. Several tokens may have the same bytes; each of them counts. ``<unk>``, padding and other marks never
+belong to a text, so their probability is lost: a row adds up to 1 minus what the inner predictor gives to them. A
+prompt that is written in bytes has no last token of its own: tokens may reach over its end.
 
-The run's target vocabulary is `ByteVocabulary`: token 3 + b is the byte b, and length limits, length normalisation
-and bonuses count bytes. A text may be cut inside a character. Add the predictor ``canonical`` to end only in outputs
-that are UTF-8.
+The run's target vocabulary is `ByteVocabulary`, where token 3 + b is the byte b. So the length limit and the length
+normalisation count bytes. A text may end inside a character; the predictor ``canonical`` beside this one allows only
+outputs that are UTF-8.
 
 With ``tokenisations canonical`` only sequences count that the tokenizer itself could write (`canonical`): the
-probability of a text is that of its own tokenisation. Sequences that cannot become canonical are left out as early as
-this is known: after the next token for SentencePiece, at ``</s>`` for tokenizers of Hugging Face, whose steps before
-the segmentation can look ahead.
+probability of a text is that of its own tokenisation. Other sequences are left out as early as they are known: mostly
+within a token or two for SentencePiece, at ``</s>`` for tokenizers of Hugging Face, whose steps before the
+segmentation can look ahead.
 
-State: the elements (z, v) that cover the prefix, where z are complete tokens, v is a node of the trie that the last
-token begins with, or its root. Elements at a root are merged if the inner `state_key` says that their futures are
-equal. ``width`` keeps the elements with the highest probability, at equal ones the first; their number can grow
-exponentially. The rest is lost, so that totals are at most the exact ones, and the end of the run reports how much.
-``width 0`` keeps all, which is exact.
+State: the elements (z, v) that cover the prefix, where z are complete tokens, and v is the node of the trie for the
+bytes after them, with which the last token begins. Elements at a root of the trie are merged if the inner `state_key`
+says that their futures are equal. Their number can grow exponentially, so ``width`` keeps the most probable ones, at
+equal probabilities the first, and ``min_share`` those with at least this share of the prefix's probability. The rest
+is lost: totals are at most the exact ones, and a text of which all sequences were dropped is forbidden. The end of
+the run reports how much was lost. ``width 0`` keeps all elements, which is exact.
 
 The inner scores must be log-probabilities: a row that adds up to more than 1 is an error. So no score is above 0,
-which bounds exact searches. The predictor is not on demand: a row of one candidate costs as much as a row of all.
-Cost: an inner row of V scores for each element at a root, those of all prefixes of all sentences in one batch, and
-their exponentials; for other elements only the scores in their subtree are read again. An element at a root keeps 8 V
-bytes. Relaxation: none, because a byte is not one inner token.
+which bounds exact searches. The predictor is not on demand, because a row of one candidate costs as much as a row of
+all. Cost: an inner row of V scores for each element at a root, those of all prefixes of all sentences in one batch,
+and their exponentials; for other elements only the scores in their subtree are read again. An element at a root keeps
+8 V bytes. Relaxation: none, because a byte is not one inner token.
 """
 
 from __future__ import annotations
@@ -101,15 +103,18 @@ class Bytes(Translator):
         self,
         inner: BatchPredictor,
         width: Annotated[
-            int, Field(ge=0, description="limit on the covering token sequences kept of a prefix; 0 = no limit, exact")
-        ] = 16,
+            int, Field(ge=0, description="limit on the token sequences kept of a prefix; 0 = no limit, exact")
+        ] = 8,
+        min_share: Annotated[
+            float, Field(ge=0, lt=1, description="least share of a prefix's probability of a sequence that is kept")
+        ] = 0.0,
         tokenisations: Annotated[
             Literal["all", "canonical"],
             Field(description="token sequences that count: all that spell the text, or the tokenizer's own"),
         ] = "all",
         tokenizer: Annotated[
             str | None,
-            Field(description="tokenizer of the inner predictor, if it brings none; outputs and limits are in bytes"),
+            Field(description="tokenizer of the inner predictor, if it brings none; the run's tokens are bytes"),
         ] = None,
     ) -> None:
         """Raises UsageError without an inner vocabulary, SgdecError for one that does not spell texts."""
@@ -130,6 +135,8 @@ class Bytes(Translator):
         self._asked = tokens.tolist() if inner.on_demand else [EOS]  # one question is enough for a full row
         self._size = vocabulary.size
         self._width = width
+        self._least = math.log(min_share) if min_share else FORBIDDEN
+        self._limits = f"width {width}" + (f" and min_share {min_share:g}" if min_share else "")
         self._lost, self._consumed = 0.0, 0
         self._key_of = None if self._canonical else ability(inner, "state_key")
         if self._key_of:
@@ -181,13 +188,14 @@ class Bytes(Translator):
         return [0.0 if prefix.elements else FORBIDDEN for prefix in states]
 
     def summary(self) -> str | None:
-        """The line at the end of a run: how much of the probability ``width`` lost."""
+        """The line at the end of a run: how much of the probability was lost."""
         inner = getattr(self.inner, "summary", None)
         texts = [inner() if inner is not None else None]
         if self._lost:
+            lost = self._lost / self._consumed
             texts.append(
-                f"width {self._width} kept too few token sequences: a mean of {self._lost / self._consumed:.2g} of "
-                f"the probability was lost with each of {self._consumed:,} bytes"
+                f"{self._limits} dropped token sequences: a mean of {lost:.2g} of the probability was lost with each "
+                f"of {self._consumed:,} bytes"
             )
         return "; ".join(filter(None, texts)) or None
 
@@ -244,7 +252,7 @@ class Bytes(Translator):
         return scores[: inside - first], replace(element, values=scores[inside - first :], end=end)
 
     def _refuse(self, total: float) -> None:
-        what = "not a number" if math.isnan(total) else f"{math.exp(min(total, 600.0)):.3g}"
+        what = f"{math.exp(min(total, 600.0)):.3g}" if math.isfinite(total) else "infinity or NaN"
         raise SgdecError(
             f"bytes: the inner scores are not log-probabilities: the probabilities of a row add up to {what}. Put it "
             "around one model, and give other predictors beside it."
@@ -272,17 +280,18 @@ class Bytes(Translator):
         return covers
 
     def _settled(self, cover: list[Element], mass: Floats) -> BytePrefix:
-        """Makes weights relative to the probability of the prefix; keeps the ``width`` most probable elements."""
+        """Makes weights relative to the probability of the prefix; keeps the most probable elements."""
         self._consumed += 1
         if not cover:
             return BytePrefix(())
         highest = float(mass.max())
         total = highest + math.log(float(np.exp(mass - highest).sum()))
-        if self._width and len(cover) > self._width:
+        enough = int((mass - total >= self._least).sum())
+        most = max(1, min(enough, self._width or enough))
+        if most < len(cover):
             order = np.argsort(-mass, kind="stable")
-            kept, others = order[: self._width], order[self._width :]
-            self._lost += float(np.exp(mass[others] - total).sum())
-            cover = [cover[i] for i in sorted(kept.tolist())]
+            self._lost += float(np.exp(mass[order[most:]] - total).sum())
+            cover = [cover[i] for i in sorted(order[:most].tolist())]
         for element in cover:
             element.weight -= total
         return BytePrefix(cover)

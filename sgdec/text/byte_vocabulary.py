@@ -23,6 +23,8 @@ class ByteVocabulary:
     """
 
     size = FIRST + BYTES
+    unit = "bytes"
+    """The unit of lengths, which the signature of a run names."""
 
     @cached_property
     def fingerprint(self) -> str:

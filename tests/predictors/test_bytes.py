@@ -30,7 +30,15 @@ from sgdec.context import Vocabularies, Vocabulary
 from sgdec.io.transducer import TransducerArc, write_transducer
 from sgdec.lifting import lift
 from sgdec.protocol import FORBIDDEN, Candidates, State
-from sgdec.testing import BatchTable, Bonus, OnDemandTable, PassThrough, PredictorContract, PredictorSearchContract, Table
+from sgdec.testing import (
+    BatchTable,
+    Bonus,
+    OnDemandTable,
+    PassThrough,
+    PredictorContract,
+    PredictorSearchContract,
+    Table,
+)
 from sgdec.text.pretrained import load_pretrained
 from sgdec.text.right_left import RightToLeft
 from sgdec.text.words import SPECIAL, MixedVocabulary, WordVocabulary
@@ -74,7 +82,8 @@ def around(inner: Predictor | BatchPredictor, vocabulary: Vocabulary, **options:
 
 def plain(pieces: Sequence[bytes]) -> Toy:
     vocabulary = Pieces(pieces)
-    return Toy(vocabulary, lambda tokens: b"".join(pieces[token - 3] for token in tokens), bytes(sorted({*b"".join(pieces)})))
+    letters = bytes(sorted({*b"".join(pieces)}))
+    return Toy(vocabulary, lambda tokens: b"".join(pieces[token - 3] for token in tokens), letters)
 
 
 def tokens_of(text: bytes) -> Tokens:
@@ -297,7 +306,8 @@ def test_with_tokenizers_that_look_ahead(kind: str, tokenisations: str) -> None:
 def test_word_pieces_of_a_tokenizer(tmp_path: Path) -> None:
     tokenizers = pytest.importorskip("tokenizers")
     pieces = [*SPECIAL, "a", "b", "ab", "##a", "##b", "##ab", "é"]
-    backend = tokenizers.Tokenizer(tokenizers.models.WordPiece({p: n for n, p in enumerate(pieces)}, unk_token="<unk>"))
+    listed = {piece: token for token, piece in enumerate(pieces)}
+    backend = tokenizers.Tokenizer(tokenizers.models.WordPiece(listed, unk_token="<unk>"))
     backend.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
     backend.decoder = tokenizers.decoders.WordPiece(cleanup=False)
     backend.save(str(tmp_path / "tokenizer.json"))
@@ -356,8 +366,18 @@ def test_with_a_width_totals_are_at_most_the_exact_ones_and_the_loss_is_reported
         assert bounded.summary() is None
         assert total(bounded, b"aaaab") < total(exact, b"aaaab")
         assert len(after(bounded, b"aaaa").elements) == width
-        assert f"width {width} kept too few token sequences: a mean of 0." in (bounded.summary() or "")
+        assert f"width {width} dropped token sequences: a mean of 0." in (bounded.summary() or "")
     assert total(around(Keyless(table), toy.vocabulary, width=100), b"aaaab") == total(exact, b"aaaab")
+
+
+def test_sequences_with_a_small_share_are_dropped() -> None:
+    """The most probable one is kept in any case."""
+    inner = Bonus({3: math.log(0.1), 4: math.log(0.4), EOS: math.log(0.5)}, FORBIDDEN)
+    kept = {
+        share: len(after(around(inner, Pieces([b"ab", b"abc"]), min_share=share), b"ab").elements)
+        for share in (0.0, 0.19, 0.21, 0.99)
+    }
+    assert kept == {0.0: 2, 0.19: 2, 0.21: 1, 0.99: 1}  # of ab 0.2, of abc 0.8
 
 
 def test_what_is_lost_is_what_a_row_lacks() -> None:
@@ -471,6 +491,7 @@ def test_a_run_is_in_bytes(tmp_path: Path) -> None:
     assert found.best.text == OWN.decode(found.best.tokens) and len(found.best.tokens) <= 3 and found.proven
     target = run.parts.vocabularies.target
     assert target is not None and target.fingerprint == OWN.fingerprint
+    assert "|lengths:in bytes|" in run.signature
 
 
 def test_the_source_stays_that_of_the_inner_predictor() -> None:
@@ -481,11 +502,12 @@ def test_the_source_stays_that_of_the_inner_predictor() -> None:
 
 def test_an_inner_predictor_without_a_vocabulary_gets_one(tmp_path: Path) -> None:
     vocabulary = trained(vocab_size=310, byte_fallback=True)
-    (tmp_path / "pieces.spm").write_bytes(vocabulary.serialized)
-    context = Bytes.inner_context(Context(vocabularies=Vocabularies(target=OWN), vocab_size=259), f"{tmp_path}/pieces.spm")
+    path = tmp_path / "pieces.spm"
+    path.write_bytes(vocabulary.serialized)
+    context = Bytes.inner_context(Context(vocabularies=Vocabularies(target=OWN), vocab_size=259), str(path))
     assert context.vocab_size == vocabulary.size
     table = probabilities(np.random.default_rng(1), vocabulary.size)
-    texts = Bytes(lift(Table(table)), tokenizer=f"{tmp_path}/pieces.spm", width=0)
+    texts = Bytes(lift(Table(table)), tokenizer=str(path), width=0)
     assert total(texts, b"the") == total(around(Table(table), vocabulary), b"the")
     assert Bytes.inner_context(Context(vocab_size=259)).vocab_size is None
 
@@ -503,14 +525,14 @@ class EndMarks(WordPieces):
 @pytest.mark.parametrize(
     ("vocabulary", "expected"),
     [
-        (lambda: WordVocabulary([*SPECIAL, "dog", "a_UNK_b", "the"]), "only whole words, such as 'dog'. Any other word"),
-        (lambda: trained(["a dog", "the dog"] * 9, model_type="word", vocab_size=20), "only whole words, such as 'dog'"),
+        (lambda: WordVocabulary([*SPECIAL, "dog", "a_UNK_b"]), "such as 'dog'. Any other word is <unk>"),
+        (lambda: trained(["dog a", "dog"] * 9, model_type="word", vocab_size=20), "only whole words, such as 'dog'"),
         (lambda: RightToLeft(trained()), "written from right to left"),
         (lambda: EndMarks(["a", "b", "a</w>", "b</w>"]), "depends on tokens after them"),
     ],
     ids=["words", "words of SentencePiece", "right to left", "marks at ends"],
 )
-def test_vocabularies_that_do_not_spell_texts_are_refused(vocabulary: Callable[[], Vocabulary], expected: str) -> None:
+def test_vocabularies_that_do_not_spell_are_refused(vocabulary: Callable[[], Vocabulary], expected: str) -> None:
     with pytest.raises(SgdecError, match=expected) as error:
         around(Bonus({}), vocabulary())
     line = str(error.value)
@@ -531,9 +553,9 @@ def test_a_predictor_without_a_vocabulary_is_refused() -> None:
         Bytes(lift(Bonus({})))
 
 
-@pytest.mark.parametrize(("inner", "found"), [(Bonus({}, -0.5), "1.21"), (Bonus({3: math.nan}, -9.0), "not a number")])
-def test_scores_that_are_not_log_probabilities_are_refused(inner: Predictor, found: str) -> None:
-    texts = around(inner, Pieces([b"a"]))
+@pytest.mark.parametrize(("scores", "found"), [({}, "1.21"), ({3: math.nan}, "inf"), ({2: math.inf}, "inf")])
+def test_scores_that_are_not_log_probabilities_are_refused(scores: dict[int, float], found: str) -> None:
+    texts = around(Bonus(scores, -0.5), Pieces([b"a"]))
     with pytest.raises(SgdecError, match=f"bytes: the inner scores are not log-probabilities.*add up to {found}"):
         row_after(texts, b"")
 

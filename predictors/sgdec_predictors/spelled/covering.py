@@ -97,7 +97,7 @@ def _ranges(starts: Ints, counts: Ints) -> Ints:
 
 
 def after_byte(trie: SpellingTrie, cover: Sequence[Element], byte: int, canonical: bool) -> list[Element]:
-    """The elements that cover one more byte: those whose token ends with it, and those whose token goes on."""
+    """The elements that cover one more byte: the last token ends with it, or is longer."""
     found = []
     for element in cover:
         node = trie.child(element.node, byte)

@@ -1,10 +1,10 @@
 """The tokens of a vocabulary as a trie of their bytes, in arrays.
 
-What a token adds to a text depends on the state of the spelling before it (`sgdec_predictors.texts.spelling`), so
-there is one trie for each of the S states. All are in the same arrays: entries are pairs of a state and a token,
-sorted by state, then by bytes. A node is the range of the entries that begin with its bytes; its children share out
-the part of the range behind the tokens that end in it. Nodes are numbered level by level, so node q < S is the root
-of state q, and the children of a node have consecutive numbers.
+The bytes of a token depend on the state of the spelling before it (`sgdec_predictors.texts.spelling`), so there is
+one trie for each of the S states. All are in the same arrays. An entry is a pair of a state and a token; entries are
+sorted by state, then by bytes. A node is the range of the entries that begin with its bytes: first those that end
+there, then those of its first child, of its second child, and so on. Nodes are numbered level by level, so node q < S
+is the root of state q, and the children of a node have consecutive numbers.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def log_sums(values: Floats, starts: Ints) -> Floats:
 
 
 def log_sums_by_place(places: Ints, values: Floats, size: int) -> Floats:
-    """``[size]``: the same for the values at each place, in their order; -inf where there is none."""
+    """``[size]``: the same for the values at each place, in their order; -inf for a place without values."""
     highest = np.full(size, FORBIDDEN)
     with np.errstate(divide="ignore", invalid="ignore"):
         np.maximum.at(highest, places, values)

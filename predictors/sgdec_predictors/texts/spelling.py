@@ -162,7 +162,7 @@ def _of_mixed(vocabulary: Vocabulary) -> Iterator[Spelling]:
 def _of_pieces(vocabulary: Vocabulary) -> Iterator[Spelling]:
     """Pieces with ``▁`` for blanks, and bytes; how many leading blanks are left out differs.
 
-    These are vocabularies that say which bytes a token adds (``bytes_of``).
+    These vocabularies have a method ``bytes_of``: the bytes that each token adds.
     """
     bytes_of = getattr(vocabulary, "bytes_of", None)
     if bytes_of is None:
