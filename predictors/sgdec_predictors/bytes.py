@@ -254,8 +254,8 @@ class Bytes(Translator):
     def _refuse(self, total: float) -> None:
         what = f"{math.exp(min(total, 600.0)):.3g}" if math.isfinite(total) else "infinity or NaN"
         raise SgdecError(
-            f"bytes: the inner scores are not log-probabilities: the probabilities of a row add up to {what}. Put it "
-            "around one model, and give other predictors beside it."
+            f"bytes: the inner scores are not log-probabilities: the probabilities of a row add up to {what}. Other "
+            "predictors go beside bytes; bytes:temperature:MODEL normalises the rows of a model."
         )
 
     def _merged(self, covers: list[list[Element]]) -> list[list[Element]]:
@@ -263,9 +263,7 @@ class Bytes(Translator):
         if self._key_of is None:
             return covers
         several = [
-            (cover, roots)
-            for cover in covers
-            if len(roots := [each for each in cover if each.values is None]) > 1
+            (cover, roots) for cover in covers if len(roots := [each for each in cover if each.values is None]) > 1
         ]
         if not several:
             return covers

@@ -117,7 +117,6 @@ class Toy:
     def texts(self, longest: int) -> list[bytes]:
         return [bytes(text) for n in range(longest + 1) for text in itertools.product(self.letters, repeat=n)]
 
-
     def log_of_text(self, table: Floats, text: bytes) -> float:
         """The log of the probability of a text."""
         return log_of_sum([score(table, (*z, EOS)) for z in self.spelling(text)])

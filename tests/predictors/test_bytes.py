@@ -553,6 +553,12 @@ def test_a_predictor_without_a_vocabulary_is_refused() -> None:
         Bytes(lift(Bonus({})))
 
 
+def test_a_tokenizer_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    for read in (lambda path: Bytes(lift(Bonus({})), tokenizer=path), lambda path: Bytes.inner_context(Context(), path)):
+        with pytest.raises(SgdecError, match=r"none\.spm: cannot be read \(No such file"):
+            read(str(tmp_path / "none.spm"))
+
+
 @pytest.mark.parametrize(("scores", "found"), [({}, "1.21"), ({3: math.nan}, "inf"), ({2: math.inf}, "inf")])
 def test_scores_that_are_not_log_probabilities_are_refused(scores: dict[int, float], found: str) -> None:
     texts = around(Bonus(scores, -0.5), Pieces([b"a"]))

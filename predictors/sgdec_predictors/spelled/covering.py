@@ -113,9 +113,7 @@ def after_byte(trie: SpellingTrie, cover: Sequence[Element], byte: int, canonica
     return found
 
 
-def ended(
-    trie: SpellingTrie, element: Element, first: int, scores: Floats, canonical: bool
-) -> list[Element]:
+def ended(trie: SpellingTrie, element: Element, first: int, scores: Floats, canonical: bool) -> list[Element]:
     """The elements after the tokens of the entries ``first``, ..., which have these scores after ``element``."""
     found = []
     for entry, score in enumerate(scores.tolist(), first):
