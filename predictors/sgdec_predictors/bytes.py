@@ -121,12 +121,7 @@ class Bytes(Translator):
         super().__init__(inner)
         self.on_demand = False
         self.max_score = 0.0
-        vocabulary = inner.vocabularies.target if tokenizer is None else load_vocabulary(tokenizer)
-        if vocabulary is None:
-            raise UsageError(
-                "bytes: the inner predictor has no vocabulary, which says how its tokens are spelled: give "
-                "--bytes.tokenizer FILE."
-            )
+        vocabulary = _vocabulary(inner.vocabularies.target, tokenizer)
         self.vocabularies = Vocabularies(inner.vocabularies.source, ByteVocabulary())
         self._trie = _trie_of(vocabulary)
         self._canonical = _canonical(vocabulary) if tokenisations == "canonical" else None
@@ -138,6 +133,9 @@ class Bytes(Translator):
         self._least = math.log(min_share) if min_share else FORBIDDEN
         self._limits = f"width {width}" + (f" and min_share {min_share:g}" if min_share else "")
         self._lost, self._consumed = 0.0, 0
+        self._release = ability(inner, "release")
+        if self._release:
+            self.release = self._release_inner
         self._key_of = None if self._canonical else ability(inner, "state_key")
         if self._key_of:
             self.state_key = self._state_key
@@ -198,6 +196,11 @@ class Bytes(Translator):
                 f"of {self._consumed:,} bytes"
             )
         return "; ".join(filter(None, texts)) or None
+
+    def _release_inner(self, roots: Sequence[BytePrefix]) -> None:
+        """The first element of an empty prefix is the empty inner prefix; tokens without text may be in others."""
+        assert self._release is not None
+        self._release(self._inner.states(root.elements[0].inner for root in roots))
 
     def _state_key(self, states: Sequence[BytePrefix]) -> list[Hashable]:
         """Elements with equal futures and equal scores."""
@@ -293,6 +296,24 @@ class Bytes(Translator):
         for element in cover:
             element.weight -= total
         return BytePrefix(cover)
+
+
+def _vocabulary(brought: Vocabulary | None, tokenizer: str | None) -> Vocabulary:
+    """The inner vocabulary: ``brought`` by the inner predictor, or that of a file or folder."""
+    if tokenizer is None:
+        if brought is None:
+            raise UsageError(
+                "bytes: the inner predictor has no vocabulary, which says how its tokens are spelled: give "
+                "--bytes.tokenizer FILE."
+            )
+        return brought
+    given = load_vocabulary(tokenizer)
+    if brought is not None and brought.fingerprint != given.fingerprint:
+        raise UsageError(
+            f"bytes: the inner predictor brings another vocabulary ({brought.size} tokens) than {tokenizer} "
+            f"({given.size} tokens). Omit --bytes.tokenizer."
+        )
+    return given
 
 
 def _trie_of(vocabulary: Vocabulary) -> SpellingTrie:

@@ -192,6 +192,27 @@ def test_of_equal_futures_there_is_one_element() -> None:
     assert total(few, b"a" * 12) == pytest.approx(total(many, b"a" * 12), abs=1e-9)
 
 
+def test_keys_tell_prefixes_apart_that_differ_in_the_begun_token() -> None:
+    texts = around(Table(np.log(np.full((4, 4), 0.25))), Pieces([b"aba"]))
+    keys = texts.state_key([after(texts, prefix) for prefix in (b"", b"a", b"ab", b"aba", b"abaaba")])
+    assert len({*keys}) == 4 and keys[3] == keys[4]
+
+
+def test_no_score_is_above_0_if_rounded_probabilities_are_above_1() -> None:
+    texts = around(Bonus({3: 0.0, 4: -3.5}, FORBIDDEN), Pieces([b"ab", b"ac"]))
+    row = row_after(texts, b"")
+    assert row.max() == 0.0 == row[3 + ord("a")] and texts.max_score == 0.0 and not texts.on_demand
+
+
+def test_the_row_of_a_token_is_not_kept_beside_the_scores_that_are_read() -> None:
+    texts = around(Keyless(probabilities(np.random.default_rng(1), 5)), Pieces([b"ab", b"b"]))
+    state = after(texts, b"a")
+    texts.predict_batch([state])
+    (element,) = state.elements
+    assert element.inner.values is None and element.inner.row is None
+    assert element.values is not None and len(element.values) == 1
+
+
 # What is part of a text, and what ends it.
 
 
@@ -294,7 +315,7 @@ def test_with_tokenizers_that_look_ahead(kind: str, tokenisations: str) -> None:
     vocabulary, spelling = made(kind)
     table = probabilities(np.random.default_rng(1), vocabulary.size)
     texts = around(Table(table), vocabulary, tokenisations=tokenisations)
-    examples = ["a", " the", "the cat", "the  cat", "là", "a🙂", "12", "cat\n"]
+    examples = ["a", " the", "cat\n", "là", "🙂", "a  b"]
     own = canonical_sums(vocabulary, table, examples)
     toy = Toy(vocabulary, spelling.text, b"")
     for text in examples:
@@ -494,6 +515,30 @@ def test_a_run_is_in_bytes(tmp_path: Path) -> None:
     assert "|lengths:in bytes|" in run.signature
 
 
+class Releasing(BatchTable):
+    """Notes which sentences end."""
+
+    def __init__(self, table: Floats) -> None:
+        super().__init__(table)
+        self.released: list[State] = []
+
+    def release(self, roots: Sequence[State]) -> None:
+        self.released += roots
+
+
+def test_sentences_end_for_the_inner_predictor_without_their_tokens() -> None:
+    """A blank at the beginning adds no text, so it is a second element of the empty prefix."""
+    vocabulary = sentencepiece_of({"▁": -1.0, "a": -1.0})
+    inner = Releasing(probabilities(np.random.default_rng(1), vocabulary.size))
+    texts = around(inner, vocabulary)
+    roots = texts.initialize_batch([SOURCE, Source(2, (3,))])
+    texts.predict_batch(roots)
+    assert len(roots[0].elements) == 2
+    texts.release(roots)
+    assert inner.released == inner.initialize_batch([SOURCE, Source(2, (3,))])
+    assert not hasattr(around(Keyless(inner._simple.table), vocabulary), "release")
+
+
 def test_the_source_stays_that_of_the_inner_predictor() -> None:
     source, target = Pieces([b"x"]), Pieces([b"y"])
     found = Bytes.read_vocabularies(Vocabularies(source, target))
@@ -526,7 +571,7 @@ class EndMarks(WordPieces):
     ("vocabulary", "expected"),
     [
         (lambda: WordVocabulary([*SPECIAL, "dog", "a_UNK_b"]), "such as 'dog'. Any other word is <unk>"),
-        (lambda: trained(["dog a", "dog"] * 9, model_type="word", vocab_size=20), "only whole words, such as 'dog'"),
+        (lambda: trained(["dog a", "dog"] * 9, model_type="word", vocab_size=9), "only whole words, such as 'dog'"),
         (lambda: RightToLeft(trained()), "written from right to left"),
         (lambda: EndMarks(["a", "b", "a</w>", "b</w>"]), "depends on tokens after them"),
     ],
@@ -538,6 +583,12 @@ def test_vocabularies_that_do_not_spell_are_refused(vocabulary: Callable[[], Voc
     line = str(error.value)
     assert line.startswith("bytes: ") and line.endswith("The predictor fsttok takes spellings from a transducer.")
     assert "\n" not in line
+
+
+def test_a_vocabulary_with_a_lone_blank_is_not_one_of_words() -> None:
+    shares = {3: 0.5, 4: 0.25, EOS: 0.25}
+    inner = Bonus({token: math.log(share) for token, share in shares.items()}, FORBIDDEN)
+    assert total(around(inner, Pieces([b" ", b" a"])), b"  a") == pytest.approx(math.log(0.5 * 0.25 * 0.25))
 
 
 def test_words_and_characters_are_spelled() -> None:
@@ -553,10 +604,19 @@ def test_a_predictor_without_a_vocabulary_is_refused() -> None:
         Bytes(lift(Bonus({})))
 
 
+def test_a_tokenizer_beside_another_vocabulary_is_refused(tmp_path: Path) -> None:
+    own, other = sentencepiece_of({"a": -1.0}), sentencepiece_of({"a": -1.0, "b": -1.0})
+    (tmp_path / "t.spm").write_bytes(other.serialized)
+    with pytest.raises(UsageError, match=r"brings another vocabulary \(260 tokens\) than .*t\.spm \(261 tokens\)"):
+        around(Bonus({}), own, tokenizer=str(tmp_path / "t.spm"))
+
+
 def test_a_tokenizer_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    for read in (lambda path: Bytes(lift(Bonus({})), tokenizer=path), lambda path: Bytes.inner_context(Context(), path)):
-        with pytest.raises(SgdecError, match=r"none\.spm: cannot be read \(No such file"):
-            read(str(tmp_path / "none.spm"))
+    path = str(tmp_path / "none.spm")
+    with pytest.raises(SgdecError, match=r"none\.spm: cannot be read \(No such file"):
+        Bytes(lift(Bonus({})), tokenizer=path)
+    with pytest.raises(SgdecError, match=r"none\.spm: cannot be read \(No such file"):
+        Bytes.inner_context(Context(), path)
 
 
 @pytest.mark.parametrize(("scores", "found"), [({}, "1.21"), ({3: math.nan}, "inf"), ({2: math.inf}, "inf")])
