@@ -201,6 +201,9 @@ TARGETS: tuple[FileTarget, ...] = (
            "networks networks/2/1001000001.fst:binary networks/2/1003000000.fst:binary", sentence=2),
     decode("rtn map", "rtn --rtn.path networks", "networks networks/ntmap:text"),
     decode("fsttok", "fsttok:wc --fsttok.path transducer.fst", "transducer.fst:binary"),
+    target("bytes", "decode --predictors bytes:temperature:ngram --bytes.tokenizer letters.spm --temperature.value 1 "
+           "--ngram.path model.arpa --input-format ids --max-length 3 in.ids", "in.ids letters.spm:spm model.arpa",
+           rows=SENTENCES),
     # Language models.
     decode("ngram", "ngram --ngram.path model.arpa", "model.arpa:text"),
     decode("srilm gz", "srilm --srilm.path model.arpa.gz", "model.arpa.gz:gzip-text"),

@@ -93,7 +93,8 @@ class Run:
         """The signature that reproduces the run: versions, predictors with weights and options, decoder with options,
         seed.
 
-        Reads all files that options name, to hash them. Includes the number of threads if torch is loaded.
+        Reads all files that options name, to hash them. Includes the number of threads if torch is loaded, and what
+        lengths count if the target vocabulary has a ``unit``.
         """
         from sgdec import signature
 
@@ -102,6 +103,7 @@ class Run:
         def part(name: str, plugin: Any) -> str:
             return signature.part(name, plugin, config.options.get(name, {}), self.options[name])
 
+        unit = getattr(self.vocabularies.target, "unit", None)
         predictors = [
             f"{signature.exact(weight)}*{entry.said(lambda own: part(own.name, own.plugin))}"
             for weight, entry in self.entries
@@ -113,6 +115,7 @@ class Run:
             "predictors": ",".join(predictors),
             "decoder": part(config.decoder_name, config.decoder),
             **{name: f"{value}{hashes(value)}" for name, value in own.items() if value is not None},
+            **({"lengths": f"in {unit}"} if unit else {}),
             "precision": config.precision,
             "device": config.device,
             **({"threads": str(torch.get_num_threads())} if torch else {}),

@@ -189,5 +189,6 @@ def test_formats_of_one_model_score_alike(says: str, alone: Callable[[Case], Fou
 
 
 def test_every_predictor_is_here() -> None:
+    """Except ``bytes``, whose tokens are bytes, which no partner scores; `test_bytes` has its tokenizers."""
     entries = [entry.name for entry in Host(autoload=False).names("predictor")]
-    assert {case.plugin for case in CASES} == set(entries)
+    assert {case.plugin for case in CASES} == set(entries) - {"bytes"}

@@ -23,6 +23,7 @@ from sgdec.testing import BatchTable, Bonus, Lattice, OnDemandTable, PassThrough
 from sgdec.testing.automaton_checks import AutomatonChecks
 from sgdec.testing.relaxation_checks import RelaxationChecks
 from sgdec.testing.release_checks import ReleaseChecks
+from sgdec.text.words import SPECIAL, MixedVocabulary
 from sgdec.wrapping import Wrapper
 from tests.helpers.breadth import EXHAUSTIVE
 from tests.helpers.contracts import PluginContract
@@ -384,7 +385,12 @@ def test_sentences_that_end_end_for_the_inner_predictor_too(wrappers: Options, n
         return
     (tmp_path / "spellings").write_text("7 3 4\n")
     write_paths(tmp_path / "t.fst", [((3, 4), 0.0)])
-    others = {"word2char": {"path": str(tmp_path / "spellings")}, "fsttok": {"path": str(tmp_path / "t.fst")}}
+    (tmp_path / "mixed.json").write_bytes(MixedVocabulary([*SPECIAL, "a", "b", "<M>a", "<M>b"]).serialized)
+    others = {
+        "word2char": {"path": str(tmp_path / "spellings")},
+        "fsttok": {"path": str(tmp_path / "t.fst")},
+        "bytes": {"tokenizer": str(tmp_path / "mixed.json")},
+    }
     inner = Releasing()
     wrapped = cls(inner, **(wrappers | others)[name])
     roots = wrapped.initialize_batch([Source(1, (3, 4)), Source(1, (3,))])

@@ -32,9 +32,7 @@ from sgdec.vocabularies import (
     MIDDLE,
     SPECIAL,
     MixedVocabulary,
-    PretrainedVocabulary,
     RightToLeft,
-    SentencePieceVocabulary,
     WordVocabulary,
 )
 
@@ -162,10 +160,14 @@ def _of_mixed(vocabulary: Vocabulary) -> Iterator[Spelling]:
 
 
 def _of_pieces(vocabulary: Vocabulary) -> Iterator[Spelling]:
-    """Pieces with ``▁`` for blanks, and bytes; how many leading blanks are left out differs."""
-    if not isinstance(vocabulary, SentencePieceVocabulary | PretrainedVocabulary):
+    """Pieces with ``▁`` for blanks, and bytes; how many leading blanks are left out differs.
+
+    These vocabularies have a method ``bytes_of``: the bytes that each token adds.
+    """
+    bytes_of = getattr(vocabulary, "bytes_of", None)
+    if bytes_of is None:
         return
-    pieces = [vocabulary.bytes_of(token) for token in range(vocabulary.size)]
+    pieces = [bytes_of(token) for token in range(vocabulary.size)]
     yield Spelling([pieces], [[0] * len(pieces)])
     in_pieces = [vocabulary.piece(token).startswith(BLANK) for token in range(vocabulary.size)]
     for has_blank in (in_pieces, [True] * len(pieces)):  # the byte 0x20 is not always a blank

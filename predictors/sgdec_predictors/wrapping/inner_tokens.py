@@ -96,6 +96,10 @@ class InnerPrefix:
             self._exponentials = highest, np.exp(np.append(self.values, 0.0) - highest)
         return self._exponentials
 
+    def forget(self) -> None:
+        """Drop the scores of next tokens, which are computed again if they are asked for."""
+        self.known, self.row, self.values, self.sparse, self._exponentials = {}, None, None, None, None
+
     def then(self, token: int) -> InnerPrefix:
         """The prefix with one more token: the same object as long as it is referenced."""
         if self._children is None:

@@ -1,0 +1,360 @@
+r"""Wrapper: the probability of texts, byte by byte, from a predictor of tokens; lengths are counted in bytes.
+
+The probability of a text is the sum over all token sequences that spell it. A sequence z *covers* a prefix of bytes x
+if all its tokens but the last spell a part of x, and the last one reaches the end of x or goes beyond it (Vieira et
+al. 2025, "From language models over tokens to language models over characters", section 3). With P_inner(z) =
+prod P_inner(z_i | z_1 ... z_i-1),
+
+    P(x...)           = sum over z that cover x of P_inner(z)
+    score of byte b   = log P(x b...) - log P(x...)
+    score of </s>     = log sum over z that spell x of P_inner(z </s>) - log P(x...)
+
+So the total of a text is the log of its probability, whatever its tokenisation, and each row is the distribution of
+the next byte. The sum over a last token is a sum over a subtree of the trie of all tokens. Tokens are spelled as the
+vocabulary decodes them (`sgdec_predictors.texts.spelling`): SentencePiece, byte-level BPE, WordPiece, words and their
+characters. Several tokens may have the same bytes; each of them counts. ``<unk>``, padding and other marks never
+belong to a text, so their probability is lost: a row adds up to 1 minus what the inner predictor gives to them. A
+prompt that is written in bytes has no last token of its own: tokens may reach over its end.
+
+The run's target vocabulary is `ByteVocabulary`, where token 3 + b is the byte b. So the length limit and the length
+normalisation count bytes. A text may end inside a character; the predictor ``canonical`` beside this one allows only
+outputs that are UTF-8.
+
+With ``tokenisations canonical`` only sequences count that the tokenizer itself could write (`canonical`): the
+probability of a text is that of its own tokenisation. Other sequences are left out as early as they are known: mostly
+within a token or two for SentencePiece, at ``</s>`` for tokenizers of Hugging Face, whose steps before the
+segmentation can look ahead.
+
+State: the elements (z, v) that cover the prefix, where z are complete tokens, and v is the node of the trie for the
+bytes after them, with which the last token begins. Elements at a root of the trie are merged if the inner `state_key`
+says that their futures are equal. Their number can grow exponentially, so ``width`` keeps the most probable ones, at
+equal probabilities the first, and ``min_share`` those with at least this share of the prefix's probability. The rest
+is lost: totals are at most the exact ones, and a text of which all sequences were dropped is forbidden. The end of
+the run reports how much was lost. ``width 0`` keeps all elements, which is exact.
+
+The inner scores must be log-probabilities: a row that adds up to more than 1 is an error. So no score is above 0,
+which bounds exact searches. The predictor is not on demand, because a row of one candidate costs as much as a row of
+all. Cost: an inner row of V scores for each element at a root, those of all prefixes of all sentences in one batch,
+and their exponentials; for other elements only the scores in their subtree are read again. An element at a root keeps
+8 V bytes. Relaxation: none, because a byte is not one inner token.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+import sgdec
+from sgdec import EOS, BatchPredictor, Context, Scores, SgdecError, Source, UsageError
+from sgdec.arrays import Floats
+from sgdec.context import Vocabularies, Vocabulary
+from sgdec.protocol import FORBIDDEN, Candidates, State, ability
+from sgdec.vocabularies import SPECIAL, ByteVocabulary, load_vocabulary
+from sgdec_predictors.canonical import Canonical
+from sgdec_predictors.spelled.covering import (
+    BYTES,
+    END,
+    BytePrefix,
+    Element,
+    after_byte,
+    ended,
+    masses,
+    rows_of,
+)
+from sgdec_predictors.spelled.trie import SpellingTrie
+from sgdec_predictors.texts.spelling import Spelling
+from sgdec_predictors.wrapping.inner_tokens import Inner, Translator
+
+FIRST = len(SPECIAL)
+"""The token of byte 0."""
+ROUNDING = math.log(1.05)
+"""The log of what a row of probabilities can add up to, if they were computed in 16 bits."""
+
+
+class Bytes(Translator):
+    """A predictor of the next byte.
+
+    Tokens 3, 4 and 5 spell a, b and ab, so there are two ways to spell ab.
+
+    >>> import math
+    >>> from sgdec.lifting import lift
+    >>> from sgdec.testing import Bonus
+    >>> from sgdec.vocabularies import MixedVocabulary
+    >>> inner = lift(Bonus({3: math.log(0.5), 4: math.log(0.1), 5: math.log(0.2), 2: math.log(0.2)}, -math.inf))
+    >>> inner.vocabularies = Vocabularies(target=MixedVocabulary([*SPECIAL, "<M>a", "<M>b", "ab"]))
+    >>> texts = Bytes(inner)
+    >>> own, states, total = ByteVocabulary(), texts.initialize_batch([Source(1, ())]), 0.0
+    >>> for token in (*own.encode("ab"), EOS):
+    ...     total += texts.predict_batch(states).values[0, token]
+    ...     states = texts.consume_batch(states, [token])
+    >>> round(math.exp(total), 9)  # (0.5 x 0.1 + 0.2) x 0.2
+    0.05
+    """
+
+    max_score = 0.0
+
+    def __init__(
+        self,
+        inner: BatchPredictor,
+        width: Annotated[
+            int, Field(ge=0, description="limit on the token sequences kept of a prefix; 0 = no limit, exact")
+        ] = 8,
+        min_share: Annotated[
+            float, Field(ge=0, lt=1, description="least share of a prefix's probability of a sequence that is kept")
+        ] = 0.0,
+        tokenisations: Annotated[
+            Literal["all", "canonical"],
+            Field(description="token sequences that count: all that spell the text, or the tokenizer's own"),
+        ] = "all",
+        tokenizer: Annotated[
+            str | None,
+            Field(description="tokenizer of the inner predictor, if it brings none; the run's tokens are bytes"),
+        ] = None,
+    ) -> None:
+        """Raises UsageError without an inner vocabulary, SgdecError for one that does not spell texts."""
+        super().__init__(inner)
+        self.on_demand = False
+        self.max_score = 0.0
+        vocabulary = _vocabulary(inner.vocabularies.target, tokenizer)
+        self.vocabularies = Vocabularies(inner.vocabularies.source, ByteVocabulary())
+        self._trie = _trie_of(vocabulary)
+        self._canonical = _canonical(vocabulary) if tokenisations == "canonical" else None
+        tokens = np.unique(np.append(self._trie.tokens, EOS))
+        self._inner = Inner(inner, "bytes", int(tokens[-1]))
+        self._asked = tokens.tolist() if inner.on_demand else [EOS]  # one question is enough for a full row
+        self._size = vocabulary.size
+        self._width = width
+        self._least = math.log(min_share) if min_share else FORBIDDEN
+        self._limits = f"width {width}" + (f" and min_share {min_share:g}" if min_share else "")
+        self._lost, self._consumed = 0.0, 0
+        self._release = ability(inner, "release")
+        if self._release:
+            self.release = self._release_inner
+        self._key_of = None if self._canonical else ability(inner, "state_key")
+        if self._key_of:
+            self.state_key = self._state_key
+
+    @classmethod
+    def read_vocabularies(cls, inner: Vocabularies, **options: Any) -> Vocabularies:
+        """The inner source vocabulary, and that of bytes."""
+        return Vocabularies(inner.source, ByteVocabulary())
+
+    @classmethod
+    def inner_context(cls, context: Context, tokenizer: str | None = None, **options: Any) -> Context:
+        """The context with the target vocabulary of ``tokenizer``, or without one."""
+        target = None if tokenizer is None else load_vocabulary(tokenizer)
+        vocabularies = Vocabularies(context.vocabularies.source, target)
+        return replace(context, vocabularies=vocabularies, vocab_size=target.size if target else None)
+
+    def inner_states(self, states: Sequence[BytePrefix]) -> list[State]:
+        """Those of all elements, prefix after prefix; an empty prefix has one element."""
+        return self._inner.states(element.inner for prefix in states for element in prefix.elements)
+
+    def initialize_batch(self, sources: Sequence[Source]) -> list[BytePrefix]:
+        return [BytePrefix([Element(empty, 0, 0.0)]) for empty in self._inner.begin(sources)]
+
+    def predict_batch(
+        self, states: Sequence[BytePrefix], candidates: Sequence[Candidates | None] | None = None
+    ) -> Scores:
+        """``[rows, 259]``. Raises SgdecError if inner scores are not log-probabilities."""
+        self._read(states)
+        rows = np.full((len(states), FIRST + BYTES), FORBIDDEN)
+        for i, prefix in enumerate(states):
+            assert prefix.row is not None
+            rows[i, FIRST:], rows[i, EOS] = prefix.row[:BYTES], prefix.row[END]
+        return Scores.dense(rows)
+
+    def consume_batch(self, states: Sequence[BytePrefix], tokens: Sequence[int]) -> list[BytePrefix]:
+        self._read(states)
+        covers = [
+            after_byte(self._trie, prefix.elements, token - FIRST, self._canonical is not None)
+            if FIRST <= token < FIRST + BYTES
+            else []
+            for prefix, token in zip(states, tokens, strict=True)
+        ]
+        covers = self._merged(covers)
+        return list(map(self._settled, covers, masses(covers)))
+
+    def best_remaining(self, states: Sequence[BytePrefix]) -> list[float]:
+        """0, or -inf if no token sequence covers the prefix."""
+        return [0.0 if prefix.elements else FORBIDDEN for prefix in states]
+
+    def summary(self) -> str | None:
+        """The line at the end of a run: how much of the probability was lost."""
+        inner = getattr(self.inner, "summary", None)
+        texts = [inner() if inner is not None else None]
+        if self._lost:
+            lost = self._lost / self._consumed
+            texts.append(
+                f"{self._limits} dropped token sequences: a mean of {lost:.2g} of the probability was lost with each "
+                f"of {self._consumed:,} bytes"
+            )
+        return "; ".join(filter(None, texts)) or None
+
+    def _release_inner(self, roots: Sequence[BytePrefix]) -> None:
+        """The first element of an empty prefix is the empty inner prefix; tokens without text may be in others."""
+        assert self._release is not None
+        self._release(self._inner.states(root.elements[0].inner for root in roots))
+
+    def _state_key(self, states: Sequence[BytePrefix]) -> list[Hashable]:
+        """Elements with equal futures and equal scores."""
+        assert self._key_of is not None
+        keys = iter(self._key_of(self.inner_states(states)))
+        return [
+            frozenset(Counter((each.node, next(keys), each.weight) for each in prefix.elements).items())
+            for prefix in states
+        ]
+
+    def _read(self, prefixes: Sequence[BytePrefix]) -> None:
+        """Compute the rows of prefixes; asks the inner predictor in one batch for all elements at roots.
+
+        A token without text leads from one root to another; those after it are one more batch.
+        """
+        new = list(dict.fromkeys(prefix for prefix in prefixes if prefix.row is None))
+        covers = [[each for each in prefix.elements if each.values is not None] for prefix in new]
+        waiting = [(i, each) for i, prefix in enumerate(new) for each in prefix.elements if each.values is None]
+        while waiting:
+            self._inner.know((element.inner, token) for _, element in waiting for token in self._asked)
+            after = []
+            for i, element in waiting:
+                silent, known = self._known(element)
+                covers[i].append(known)
+                first = int(self._trie.first[element.node])
+                more = ended(self._trie, known, first, silent, self._canonical is not None)
+                after += [(i, each) for each in more]
+            for _, element in waiting:
+                element.inner.forget()
+            waiting = after
+        if not new:
+            return
+        rows, inner = rows_of(self._trie, covers)
+        if not (inner <= ROUNDING).all():
+            self._refuse(float(inner[~(inner <= ROUNDING)][0]))
+        for prefix, cover, row in zip(new, covers, rows, strict=True):
+            prefix.elements = cover
+            prefix.row = np.minimum(row, 0.0)  # sums of rounded probabilities can exceed 1
+
+    def _known(self, element: Element) -> tuple[Floats, Element]:
+        """The scores of tokens without text after an element at a root, and the element with all other scores."""
+        trie, node = self._trie, element.node
+        first, inside, last = int(trie.first[node]), int(trie.inside[node]), int(trie.last[node])
+        tokens = trie.tokens[first:last]
+        own, end = element.inner.values, element.inner.score(EOS)
+        scores = (element.inner.scores(tokens) if own is None else own[tokens]).astype(np.float64)
+        if self._canonical is not None:
+            forbidden = np.zeros(self._size, bool)
+            forbidden[list(self._canonical.row(element.tokens).tokens)] = True
+            scores[forbidden[tokens]] = FORBIDDEN
+            end = FORBIDDEN if forbidden[EOS] else end
+        return scores[: inside - first], replace(element, values=scores[inside - first :], end=end)
+
+    def _refuse(self, total: float) -> None:
+        what = f"{math.exp(min(total, 600.0)):.3g}" if math.isfinite(total) else "infinity or NaN"
+        raise SgdecError(
+            f"bytes: the inner scores are not log-probabilities: the probabilities of a row add up to {what}. Other "
+            "predictors go beside bytes; bytes:temperature:MODEL normalises the rows of a model."
+        )
+
+    def _merged(self, covers: list[list[Element]]) -> list[list[Element]]:
+        """Merges elements at one root whose inner states have the same future."""
+        if self._key_of is None:
+            return covers
+        several = [
+            (cover, roots) for cover in covers if len(roots := [each for each in cover if each.values is None]) > 1
+        ]
+        if not several:
+            return covers
+        keys = iter(self._key_of(self._inner.states(each.inner for _, roots in several for each in roots)))
+        for cover, roots in several:
+            met: dict[tuple[int, Hashable], Element] = {}
+            for each in roots:
+                same = met.setdefault((each.node, next(keys)), each)
+                if same is not each:
+                    same.weight = float(np.logaddexp(same.weight, each.weight))
+                    cover.remove(each)
+        return covers
+
+    def _settled(self, cover: list[Element], mass: Floats) -> BytePrefix:
+        """Makes weights relative to the probability of the prefix; keeps the most probable elements."""
+        self._consumed += 1
+        if not cover:
+            return BytePrefix(())
+        highest = float(mass.max())
+        total = highest + math.log(float(np.exp(mass - highest).sum()))
+        enough = int((mass - total >= self._least).sum())
+        most = max(1, min(enough, self._width or enough))
+        if most < len(cover):
+            order = np.argsort(-mass, kind="stable")
+            self._lost += float(np.exp(mass[order[most:]] - total).sum())
+            cover = [cover[i] for i in sorted(order[:most].tolist())]
+        for element in cover:
+            element.weight -= total
+        return BytePrefix(cover)
+
+
+def _vocabulary(brought: Vocabulary | None, tokenizer: str | None) -> Vocabulary:
+    """The inner vocabulary: ``brought`` by the inner predictor, or that of a file or folder."""
+    if tokenizer is None:
+        if brought is None:
+            raise UsageError(
+                "bytes: the inner predictor has no vocabulary, which says how its tokens are spelled: give "
+                "--bytes.tokenizer FILE."
+            )
+        return brought
+    given = load_vocabulary(tokenizer)
+    if brought is not None and brought.fingerprint != given.fingerprint:
+        raise UsageError(
+            f"bytes: the inner predictor brings another vocabulary ({brought.size} tokens) than {tokenizer} "
+            f"({given.size} tokens). Omit --bytes.tokenizer."
+        )
+    return given
+
+
+def _trie_of(vocabulary: Vocabulary) -> SpellingTrie:
+    """The trie of a vocabulary. Raises SgdecError if its tokens do not spell texts."""
+    try:
+        spelling = Spelling.of(vocabulary)
+        trie = SpellingTrie(spelling)
+    except SgdecError as error:
+        raise SgdecError(f"bytes: {error} {_WAY_OUT}") from None
+    words = _only_words(spelling)
+    if words:
+        raise SgdecError(
+            f"bytes: the inner vocabulary has only whole words, such as {words[0].decode(errors='replace')!r}. Any "
+            f"other word is <unk>, which spells no bytes. {_WAY_OUT}"
+        )
+    return trie
+
+
+def _only_words(spelling: Spelling) -> list[bytes]:
+    """The words of a vocabulary whose tokens never continue a word; empty for any other."""
+    begun = {
+        int(spelling.after[state, token])
+        for state, pieces in enumerate(spelling.adds)
+        for token, piece in enumerate(pieces)
+        if piece
+    }
+    following = [piece for state in begun for piece in spelling.adds[state] if piece]
+    words = [piece.strip(b" ") for piece in following if piece.startswith(b" ")]
+    return words if all(words) and len(words) == len(following) else []
+
+
+_WAY_OUT = "The predictor fsttok takes spellings from a transducer."
+
+
+def _canonical(vocabulary: Vocabulary) -> Canonical:
+    try:
+        return Canonical(Context(vocabularies=Vocabularies(target=vocabulary), vocab_size=vocabulary.size))
+    except SgdecError as error:
+        raise SgdecError(f"bytes: tokenisations canonical: {str(error).removeprefix('canonical: ')}") from None
+
+
+@sgdec.hookimpl
+def sgdec_predictors() -> dict[str, type[BatchPredictor]]:
+    return {"bytes": Bytes}

@@ -1,0 +1,1 @@
+"""Predictors of bytes from predictors of tokens that spell them."""

@@ -1,0 +1,130 @@
+"""The tokens of a vocabulary as a trie of their bytes, in arrays.
+
+The bytes of a token depend on the state of the spelling before it (`sgdec_predictors.texts.spelling`), so there is
+one trie for each of the S states. All are in the same arrays. An entry is a pair of a state and a token; entries are
+sorted by state, then by bytes. A node is the range of the entries that begin with its bytes: first those that end
+there, then those of its first child, of its second child, and so on. Nodes are numbered level by level, so node q < S
+is the root of state q, and the children of a node have consecutive numbers.
+"""
+
+from __future__ import annotations
+
+from graphlib import CycleError, TopologicalSorter
+
+import numpy as np
+
+from sgdec import SgdecError
+from sgdec.arrays import Floats, Ints
+from sgdec.protocol import FORBIDDEN
+from sgdec_predictors.texts.spelling import Spelling
+
+
+class SpellingTrie:
+    """The tries of all states of a spelling.
+
+    >>> trie = SpellingTrie(Spelling([[None, b"a", b"ab", b"b", b"a"]], [[0] * 5]))
+    >>> trie.tokens.tolist(), trie.label, trie.child(0, ord("a"))
+    ([1, 4, 2, 3], b'\\x00abb', 1)
+    >>> [int(place[1]) for place in (trie.first, trie.inside, trie.last)]  # 1 and 4 end there, 2 is inside
+    [0, 2, 3]
+    """
+
+    tokens: Ints
+    """``[n]``: the token of each entry."""
+    after: Ints
+    """``[n]``: the state of the spelling after it."""
+    first: Ints
+    """``[N]``: the first entry of each node."""
+    inside: Ints
+    """``[N]``: its first entry that is longer than the node; those before it end in the node."""
+    last: Ints
+    """``[N]``: the entry after its last one."""
+    children: Ints
+    """``[N + 1]``: the first child of each node; its last child is before the first one of the next node."""
+    label: bytes
+    """``N`` bytes: the last byte of each node."""
+
+    def __init__(self, spelling: Spelling) -> None:
+        """Raises SgdecError if tokens without text could follow each other without an end."""
+        entries = sorted(
+            (piece, state, token)
+            for state, pieces in enumerate(spelling.adds)
+            for token, piece in enumerate(pieces)
+            if piece is not None
+        )
+        entries.sort(key=lambda entry: entry[1])  # stable: by state, then by bytes
+        self.states = spelling.states
+        self.tokens = np.array([token for _, _, token in entries], np.int64)
+        states = np.array([state for _, state, _ in entries], np.int64)
+        self.after = spelling.after[states, self.tokens] if len(entries) else self.tokens
+        self._build([piece for piece, _, _ in entries], states)
+        self._require_ends()
+
+    def child(self, node: int, byte: int) -> int:
+        """The child of a node for one more byte; -1 if there is none."""
+        return self.label.find(byte, int(self.children[node]), int(self.children[node + 1]))
+
+    def _build(self, pieces: list[bytes], states: Ints) -> None:
+        """The nodes, one level after the other."""
+        lengths = np.array(list(map(len, pieces)), np.int64)
+        begins = np.cumsum(lengths) - lengths
+        spelled = np.frombuffer(b"".join(pieces), np.uint8)
+        active = np.arange(len(pieces))  # the entries that reach the level
+        bounds = np.searchsorted(states, np.arange(self.states + 1))
+        ended = np.bincount(states[lengths == 0], minlength=self.states)
+        firsts, insides, lasts = [bounds[:-1]], [bounds[:-1] + ended], [bounds[1:]]
+        labels, counts, nodes = [np.zeros(self.states, np.uint8)], [], states
+        base, depth = 0, 0
+        while True:
+            longer = lengths[active] > depth
+            active, nodes, depth = active[longer], nodes[longer], depth + 1
+            here = sum(map(len, firsts)) - base  # the nodes of the level above
+            if not len(active):
+                counts.append(np.zeros(here, np.int64))
+                break
+            byte = spelled[begins[active] + depth - 1]
+            new = np.append(True, (nodes[1:] != nodes[:-1]) | (byte[1:] != byte[:-1]))
+            starts = new.nonzero()[0]
+            counts.append(np.bincount(nodes[starts] - base, minlength=here))
+            base += here
+            firsts.append(active[starts])
+            insides.append(active[starts] + np.add.reduceat(lengths[active] == depth, starts, dtype=np.int64))
+            lasts.append(active[starts] + np.diff(np.append(starts, len(active))))
+            labels.append(byte[starts])
+            nodes = base + np.cumsum(new) - 1
+        self.first, self.inside, self.last = map(np.concatenate, (firsts, insides, lasts))
+        self.children = self.states + np.append(0, np.cumsum(np.concatenate(counts)))
+        self.label = np.concatenate(labels).tobytes()
+
+    def _require_ends(self) -> None:
+        """Refuse states that tokens without text lead around in a circle."""
+        silent = {state: self.after[self.first[state] : self.inside[state]].tolist() for state in range(self.states)}
+        try:
+            TopologicalSorter(silent).prepare()
+        except CycleError:
+            token = next(self.tokens[self.first[state]] for state, after in silent.items() if after)
+            raise SgdecError(
+                f"tokens without text, such as token {token}, can be repeated without an end, so that each text has "
+                "infinitely many tokenisations."
+            ) from None
+
+
+def log_sums(values: Floats, starts: Ints) -> Floats:
+    """``[starts]``: the log of the sum of exp(values) from each start up to the next one; no part is empty.
+
+    Each sum has the precision of its own largest term, however small it is beside others.
+    """
+    lengths = np.diff(np.append(starts, len(values)))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        highest = np.maximum.reduceat(values, starts)
+        highest[highest == FORBIDDEN] = 0.0
+        return np.asarray(highest + np.log(np.add.reduceat(np.exp(values - highest.repeat(lengths)), starts)))
+
+
+def log_sums_by_place(places: Ints, values: Floats, size: int) -> Floats:
+    """``[size]``: the same for the values at each place, in their order; -inf for a place without values."""
+    highest = np.full(size, FORBIDDEN)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        np.maximum.at(highest, places, values)
+        highest[highest == FORBIDDEN] = 0.0
+        return np.asarray(highest + np.log(np.bincount(places, np.exp(values - highest[places]), size)))
