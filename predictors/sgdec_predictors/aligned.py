@@ -24,8 +24,9 @@ have a small share. Bounds: 0, or -inf if nothing covers the text. Relaxation: n
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -35,23 +36,19 @@ from sgdec import EOS, BatchPredictor, Context, Scores, SgdecError, Source, Usag
 from sgdec.context import Vocabulary
 from sgdec.protocol import FORBIDDEN, Candidates, State
 from sgdec_predictors.bytes import FIRST, Bytes
-from sgdec_predictors.spelled.covering import BytePrefix
+from sgdec_predictors.spelled.continuing import Continuations
+from sgdec_predictors.spelled.covering import BytePrefix, Element
 from sgdec_predictors.texts.spelling import Spelling
 from sgdec_predictors.wrapping.inner_tokens import Translator
 
 
-class AlignedPrefix:
+class AlignedPrefix(NamedTuple):
     """One prefix of the leader's tokens."""
 
-    __slots__ = ("covered", "inside", "spelling")
-
-    def __init__(self, covered: BytePrefix, spelling: int) -> None:
-        self.covered = covered
-        """The follower's sequences that cover its text."""
-        self.spelling = spelling
-        """The state of the leader's spelling after it."""
-        self.inside: dict[bytes, BytePrefix] = {b"": covered}
-        """Those that cover a few bytes more, which are inside of candidates."""
+    covered: BytePrefix
+    """The follower's sequences that cover its text."""
+    spelling: int
+    """The state of the leader's spelling after it."""
 
 
 class Aligned(Translator):
@@ -100,6 +97,10 @@ class Aligned(Translator):
             )
         self._bytes = _of_bytes(inner, width, min_share, tokenisations, tokenizer)
         self._spelling = _spelling(leader)
+        least = math.log(min_share) if min_share else FORBIDDEN
+        self._continuations = Continuations(
+            self._bytes.trie, self._read, width, least, tokenisations == "canonical"
+        )
 
     @classmethod
     def inner_context(cls, context: Context, tokenizer: str | None = None, **options: Any) -> Context:
@@ -119,31 +120,36 @@ class Aligned(Translator):
         """Raises SgdecError if inner scores are not log-probabilities."""
         every = range(self._spelling.size)
         asked = [every if own is None else own for own in candidates or [None] * len(states)]
-        pieces = [
-            [self._spelling.adds[state.spelling][token] for token in own]
-            for state, own in zip(states, asked, strict=True)
+        covered = [state.covered for state in states]
+        rows = self._bytes.predict_batch(covered).values  # reads what covers them, too
+        assert rows is not None
+        adds = [self._spelling.adds[state.spelling] for state in states]
+        texts = [
+            list(dict.fromkeys(text for token in own if (text := spelled[token])))
+            for own, spelled in zip(asked, adds, strict=True)
         ]
-        ends, sums = self._inside(states, [{piece for piece in own if piece} for own in pieces])
-        flat = [
-            end if token == EOS else FORBIDDEN if piece is None else found.get(piece, FORBIDDEN)
-            for own, spelled, end, found in zip(asked, pieces, ends, sums, strict=True)
-            for token, piece in zip(own, spelled, strict=True)
-        ]
+        scores = self._continuations.scores([prefix.elements for prefix in covered], texts)
+        flat: list[float] = []
+        for own, spelled, text, score, row in zip(asked, adds, texts, scores, rows, strict=True):
+            known: dict[bytes | None, float] = {None: FORBIDDEN, b"": 0.0}
+            known.update(zip(text, np.minimum(score, 0.0).tolist(), strict=True))
+            end = float(row[EOS])
+            flat += [end if token == EOS else known[spelled[token]] for token in own]
         return Scores.of_candidates(asked, np.array(flat))
 
     def consume_batch(self, states: Sequence[AlignedPrefix], tokens: Sequence[int]) -> list[AlignedPrefix]:
-        covered: list[BytePrefix] = []
-        left: list[bytes] = []
-        for state, token in zip(states, tokens, strict=True):
-            piece = self._spelling.adds[state.spelling][token]
-            known = max((own for own in state.inside if (piece or b"").startswith(own)), key=len)
-            covered.append(state.inside[known] if piece is not None else BytePrefix(()))
-            left.append(piece[len(known) :] if piece is not None else b"")
-        while waiting := [row for row, rest in enumerate(left) if rest]:
-            bytes_now = [left[row][0] + FIRST for row in waiting]
-            after = self._bytes.consume_batch([covered[row] for row in waiting], bytes_now)
+        covered = [state.covered for state in states]
+        left = [self._spelling.adds[state.spelling][token] for state, token in zip(states, tokens, strict=True)]
+        for row, text in enumerate(left):
+            if text is None:
+                covered[row], left[row] = BytePrefix(()), b""
+        place = 0
+        while waiting := [row for row, text in enumerate(left) if text is not None and len(text) > place]:
+            now = [left[row][place] + FIRST for row in waiting]  # type: ignore[index]  # none is None
+            after = self._bytes.consume_batch([covered[row] for row in waiting], now)
             for row, prefix in zip(waiting, after, strict=True):
-                covered[row], left[row] = prefix, left[row][1:]
+                covered[row] = prefix
+            place += 1
         return [
             AlignedPrefix(prefix, int(self._spelling.after[state.spelling, token]))
             for prefix, state, token in zip(covered, states, tokens, strict=True)
@@ -157,50 +163,11 @@ class Aligned(Translator):
         """The line at the end of a run: how much of the probability was lost."""
         return self._bytes.summary()
 
-    def _inside(
-        self, states: Sequence[AlignedPrefix], wanted: Sequence[set[bytes]]
-    ) -> tuple[list[float], list[dict[bytes, float]]]:
-        """For each state the score of ``</s>``, and those of all beginnings of the wanted bytes that are possible.
-
-        One length after the other: a step reads the rows of all texts with so many bytes more at once.
-        """
-        sums = [{b"": 0.0} for _ in states]
-        ends = [FORBIDDEN] * len(states)
-        following: list[dict[bytes, set[int]]] = [{b"": set()} for _ in states]
-        for own, pieces in zip(following, wanted, strict=True):
-            for piece in pieces:
-                for length, byte in enumerate(piece):
-                    own.setdefault(piece[:length], set()).add(byte)
-        level = [(i, b"") for i in range(len(states))]
-        while level:
-            covered = [states[i].inside[text] for i, text in level]
-            rows = self._bytes.predict_batch(covered).values
-            assert isinstance(rows, np.ndarray)
-            longer: list[tuple[int, bytes]] = []
-            before: list[BytePrefix] = []
-            for (i, text), prefix, row in zip(level, covered, rows, strict=True):
-                if not text:
-                    ends[i] = float(row[EOS])
-                for byte in sorted(following[i][text]):
-                    more, score = text + bytes([byte]), float(row[FIRST + byte])
-                    if score > FORBIDDEN:
-                        sums[i][more] = sums[i][text] + score
-                        if more in following[i]:
-                            longer.append((i, more))
-                            before.append(prefix)
-            new = [
-                (at, prefix)
-                for at, prefix in zip(longer, before, strict=True)
-                if at[1] not in states[at[0]].inside
-            ]
-            if new:
-                after = self._bytes.consume_batch(
-                    [prefix for _, prefix in new], [text[-1] + FIRST for (_, text), _ in new]
-                )
-                for ((i, text), _), prefix in zip(new, after, strict=True):
-                    states[i].inside[text] = prefix
-            level = longer
-        return ends, sums
+    def _read(self, elements: Sequence[Element]) -> list[list[Element]]:
+        """New elements with their values, and those after tokens without text."""
+        prefixes = [BytePrefix([element]) for element in elements]
+        self._bytes.predict_batch(prefixes)
+        return [list(prefix.elements) for prefix in prefixes]
 
 
 def _of_bytes(
