@@ -53,7 +53,7 @@ class TopK(Wrapper):
             values = np.stack([scores.as_array(place, self._width(scores, place)) for place in range(len(states))])
         size = int(values.shape[1])
         tokens = top_tokens(values, min(self._k, size))  # [rows, k]
-        ends = np.full((len(tokens), int(EOS < size)), EOS)
+        ends = np.full((len(tokens), int(size > EOS)), EOS)
         kept = np.sort(np.concatenate([tokens, ends], axis=1), axis=1)
         first = np.ones_like(kept, bool)
         first[:, 1:] = kept[:, 1:] != kept[:, :-1]
