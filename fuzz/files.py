@@ -204,6 +204,9 @@ TARGETS: tuple[FileTarget, ...] = (
     target("bytes", "decode --predictors bytes:temperature:ngram --bytes.tokenizer letters.spm --temperature.value 1 "
            "--ngram.path model.arpa --input-format ids --max-length 3 in.ids", "in.ids letters.spm:spm model.arpa",
            rows=SENTENCES),
+    target("aligned", "decode --predictors wc,aligned:temperature:ngram --tokenizer letters.spm "
+           "--temperature.value 1 --aligned.tokenizer letters.spm --ngram.path model.arpa --input-format ids --max-length 3 in.ids",
+           "in.ids letters.spm:spm model.arpa", rows=SENTENCES),
     # Language models.
     decode("ngram", "ngram --ngram.path model.arpa", "model.arpa:text"),
     decode("srilm gz", "srilm --srilm.path model.arpa.gz", "model.arpa.gz:gzip-text"),

@@ -25,7 +25,8 @@ have a small share. Bounds: 0, or -inf if nothing covers the text. Relaxation: n
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
@@ -34,9 +35,9 @@ from pydantic import Field
 import sgdec
 from sgdec import EOS, BatchPredictor, Context, Scores, SgdecError, Source, UsageError
 from sgdec.context import Vocabulary
-from sgdec.protocol import FORBIDDEN, Candidates, State
+from sgdec.protocol import FORBIDDEN, Candidates, State, ability
 from sgdec_predictors.bytes import FIRST, Bytes
-from sgdec_predictors.spelled.continuing import Continuations
+from sgdec_predictors.spelled.continuing import ContinuedTexts
 from sgdec_predictors.spelled.covering import BytePrefix, Element
 from sgdec_predictors.texts.spelling import Spelling
 from sgdec_predictors.wrapping.inner_tokens import Translator
@@ -97,8 +98,10 @@ class Aligned(Translator):
             )
         self._bytes = _of_bytes(inner, width, min_share, tokenisations, tokenizer)
         self._spelling = _spelling(leader)
+        if (release := ability(self._bytes, "release")) is not None:
+            self.release = partial(self._release, release)
         least = math.log(min_share) if min_share else FORBIDDEN
-        self._continuations = Continuations(
+        self._continuations = ContinuedTexts(
             self._bytes.trie, self._read, width, least, tokenisations == "canonical"
         )
 
@@ -130,26 +133,27 @@ class Aligned(Translator):
         ]
         scores = self._continuations.scores([prefix.elements for prefix in covered], texts)
         flat: list[float] = []
-        for own, spelled, text, score, row in zip(asked, adds, texts, scores, rows, strict=True):
+        for own, spelled, wanted, score, row in zip(asked, adds, texts, scores, rows, strict=True):
             known: dict[bytes | None, float] = {None: FORBIDDEN, b"": 0.0}
-            known.update(zip(text, np.minimum(score, 0.0).tolist(), strict=True))
+            known |= zip(wanted, np.minimum(score, 0.0).tolist(), strict=True)
             end = float(row[EOS])
             flat += [end if token == EOS else known[spelled[token]] for token in own]
         return Scores.of_candidates(asked, np.array(flat))
 
     def consume_batch(self, states: Sequence[AlignedPrefix], tokens: Sequence[int]) -> list[AlignedPrefix]:
         covered = [state.covered for state in states]
-        left = [self._spelling.adds[state.spelling][token] for state, token in zip(states, tokens, strict=True)]
-        for row, text in enumerate(left):
+        left: list[bytes] = []
+        for row, (state, token) in enumerate(zip(states, tokens, strict=True)):
+            text = self._spelling.adds[state.spelling][token]
+            left.append(text or b"")
             if text is None:
-                covered[row], left[row] = BytePrefix(()), b""
-        place = 0
-        while waiting := [row for row, text in enumerate(left) if text is not None and len(text) > place]:
-            now = [left[row][place] + FIRST for row in waiting]  # type: ignore[index]  # none is None
-            after = self._bytes.consume_batch([covered[row] for row in waiting], now)
-            for row, prefix in zip(waiting, after, strict=True):
+                covered[row] = BytePrefix(())
+        for place in range(max(map(len, left), default=0)):
+            rows = [row for row, text in enumerate(left) if len(text) > place]
+            now = [left[row][place] + FIRST for row in rows]
+            after = self._bytes.consume_batch([covered[row] for row in rows], now)
+            for row, prefix in zip(rows, after, strict=True):
                 covered[row] = prefix
-            place += 1
         return [
             AlignedPrefix(prefix, int(self._spelling.after[state.spelling, token]))
             for prefix, state, token in zip(covered, states, tokens, strict=True)
@@ -162,6 +166,10 @@ class Aligned(Translator):
     def summary(self) -> str | None:
         """The line at the end of a run: how much of the probability was lost."""
         return self._bytes.summary()
+
+    @staticmethod
+    def _release(release: Callable[[Sequence[BytePrefix]], Any], roots: Sequence[AlignedPrefix]) -> None:
+        release([root.covered for root in roots])
 
     def _read(self, elements: Sequence[Element]) -> list[list[Element]]:
         """New elements with their values, and those after tokens without text."""

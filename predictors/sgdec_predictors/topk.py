@@ -24,11 +24,11 @@ from sgdec.topk import top_tokens
 from sgdec.wrapping import Wrapper
 
 
-class TopK(Wrapper):
+class TopTokens(Wrapper):
     """The k best tokens of each row.
 
     >>> from sgdec.testing import BatchTable
-    >>> best = TopK(BatchTable(np.log([[0.1, 0.1, 0.1, 0.5, 0.2]] * 5)), k=2)
+    >>> best = TopTokens(BatchTable(np.log([[0.1, 0.1, 0.1, 0.5, 0.2]] * 5)), k=2)
     >>> [row.candidates for row in best.predict_batch(best.initialize_batch([sgdec.Source(1, (3,))])).rows]
     [[2, 3, 4]]
     """
@@ -92,4 +92,4 @@ class TopK(Wrapper):
 
 @sgdec.hookimpl
 def sgdec_predictors() -> dict[str, type[BatchPredictor]]:
-    return {"topk": TopK}
+    return {"topk": TopTokens}

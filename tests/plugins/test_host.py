@@ -142,7 +142,7 @@ def test_a_plugin_answers_for_its_own_entries_only(site: Site) -> None:
 
 def test_an_unknown_name_is_a_usage_error_with_the_nearest_name(site: Site) -> None:
     site.install("party", {"predictor.bigram": "nothing"}, {})
-    with pytest.raises(UsageError, match=r"no predictor named 'bigrm'. Did you mean 'bigram'\? Available: altsrc, "):
+    with pytest.raises(UsageError, match=r"no predictor named 'bigrm'. Did you mean 'bigram'\? Available: aligned, "):
         Host().load("predictor", "bigrm")
 
 

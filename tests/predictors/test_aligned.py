@@ -15,7 +15,7 @@ import pytest
 from sgdec_decoders.astar import AStarDecoder
 from sgdec_decoders.beam import BeamDecoder
 from sgdec_predictors.aligned import Aligned
-from sgdec_predictors.topk import TopK
+from sgdec_predictors.topk import TopTokens
 
 from sgdec import EOS, BatchPredictor, Context, SgdecError, Source, UsageError
 from sgdec.arrays import Floats
@@ -137,7 +137,7 @@ def test_topk_around_the_leader_limits_what_is_scored() -> None:
     inner.vocabularies = Vocabularies(target=follower)
     aligned = Watched(inner, context=Context(vocabularies=Vocabularies(target=leader), vocab_size=leader.size))
     own = probabilities(np.random.default_rng(2), leader.size)
-    space = {"leader": TopK(BatchTable(own), k=2), "aligned": aligned}
+    space = {"leader": TopTokens(BatchTable(own), k=2), "aligned": aligned}
     scheduler = Scheduler(Constellation.of(space, vocab_size=leader.size), BeamDecoder(size=3))
     result = next(iter(scheduler.run([Source(1, (3,), max_length=3)]))).result
     assert result.hypotheses and asked and all(len(tokens) <= 3 for tokens in asked if tokens is not None)
@@ -197,23 +197,23 @@ class TestContractOnDemand(TestContract):
     options: ClassVar[dict[str, Any]] = {"width": 2}
 
 
-class TestTopK(PredictorContract):
+class TestTopTokens(PredictorContract):
     vocab_size = 8
 
     def make(self) -> BatchPredictor:
-        return TopK(PassThrough(BatchTable(probabilities(np.random.default_rng(1), 8))), k=3)
+        return TopTokens(PassThrough(BatchTable(probabilities(np.random.default_rng(1), 8))), k=3)
 
 
 def test_topk_keeps_the_lowest_of_equal_tokens_and_the_end() -> None:
     rows = np.log(np.array([[0.1, 0.1, 0.05, 0.25, 0.25, 0.25]]))
-    best = TopK(BatchTable(np.repeat(rows, 6, axis=0)), k=2)
+    best = TopTokens(BatchTable(np.repeat(rows, 6, axis=0)), k=2)
     (row,) = best.predict_batch(best.initialize_batch([SOURCE])).rows
     assert list(row.candidates) == [2, 3, 4]
     said = best.summary()
     assert said is not None and "a mean of 0.45 of the probability" in said
-    sparse = TopK(lift(Bonus({3: 1.0, 5: 2.0}, default=0.0)), k=2, context=Context(vocab_size=7))
+    sparse = TopTokens(lift(Bonus({3: 1.0, 5: 2.0}, default=0.0)), k=2, context=Context(vocab_size=7))
     (row,) = sparse.predict_batch(sparse.initialize_batch([SOURCE])).rows
     assert {token: row.get(token) for token in row.candidates} == {2: 0.0, 3: 1.0, 5: 2.0}
     with pytest.raises(UsageError, match="topk: the number of tokens"):
-        unknown = TopK(lift(Bonus({3: 1.0}, default=0.0)), k=2)
+        unknown = TopTokens(lift(Bonus({3: 1.0}, default=0.0)), k=2)
         unknown.predict_batch(unknown.initialize_batch([SOURCE]))

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from sgdec import BatchPredictor, Predictor, Scores, Source
-from sgdec.context import Context
+from sgdec.context import Context, Vocabularies
 from sgdec.lifting import lift
 from sgdec.plugins.host import Host
 from sgdec.protocol import ABILITIES, FORBIDDEN, Candidates, State, ability
@@ -390,6 +390,11 @@ def test_sentences_that_end_end_for_the_inner_predictor_too(wrappers: Options, n
         "word2char": {"path": str(tmp_path / "spellings")},
         "fsttok": {"path": str(tmp_path / "t.fst")},
         "bytes": {"tokenizer": str(tmp_path / "mixed.json")},
+        "aligned": {
+            "tokenizer": str(tmp_path / "mixed.json"),
+            "context": Context(vocabularies=Vocabularies(target=MixedVocabulary([*SPECIAL, "<M>a", "a"]))),
+        },
+        "topk": {"k": 3},
     }
     inner = Releasing()
     wrapped = cls(inner, **(wrappers | others)[name])

@@ -19,7 +19,7 @@ from sgdec_predictors.spelled.covering import Element
 from sgdec_predictors.spelled.trie import SpellingTrie, log_sums, log_sums_by_place
 
 
-class Path(NamedTuple):
+class Way(NamedTuple):
     """The way of some bytes through the trie."""
 
     end: int
@@ -35,7 +35,7 @@ class Asked(NamedTuple):
     done: int
 
 
-class Continuations:
+class ContinuedTexts:
     """Sums over the sequences that cover continuations."""
 
     def __init__(
@@ -51,7 +51,7 @@ class Continuations:
         self._trie, self._read = trie, read
         self._width, self._least, self._canonical = width, least, canonical
         self._first, self._inside, self._last = trie.first.tolist(), trie.inside.tolist(), trie.last.tolist()
-        self._paths: dict[tuple[int, bytes], Path] = {}
+        self._paths: dict[tuple[int, bytes], Way] = {}
 
     def scores(self, covers: Sequence[Sequence[Element]], texts: Sequence[Sequence[bytes]]) -> list[Floats]:
         """For each prefix the scores of its continuations, which are not empty. The elements have their values."""
@@ -119,7 +119,7 @@ class Continuations:
         read = self._read([after for after, _ in kept])
         return [(each, wanted) for own, (_, wanted) in zip(read, kept, strict=True) for each in own]
 
-    def _path(self, node: int, text: bytes) -> Path:
+    def _path(self, node: int, text: bytes) -> Way:
         key = node, text
         found = self._paths.get(key)
         if found is None:
@@ -130,14 +130,14 @@ class Continuations:
                     break
                 if length < len(text) and self._first[at] < self._inside[at]:
                     inside.append((length, at))
-            found = self._paths[key] = Path(at, tuple(inside))
+            found = self._paths[key] = Way(at, tuple(inside))
         return found
 
 
 class _Ranges:
     """Log-sums of scores in nodes below those of elements, each once."""
 
-    def __init__(self, owner: Continuations) -> None:
+    def __init__(self, owner: ContinuedTexts) -> None:
         self._owner = owner
         self._known: dict[tuple[int, int], int] = {}
         self._values: list[Floats] = []
