@@ -205,7 +205,8 @@ TARGETS: tuple[FileTarget, ...] = (
            "--ngram.path model.arpa --input-format ids --max-length 3 in.ids", "in.ids letters.spm:spm model.arpa",
            rows=SENTENCES),
     target("aligned", "decode --predictors wc,aligned:temperature:ngram --tokenizer letters.spm "
-           "--temperature.value 1 --aligned.tokenizer letters.spm --ngram.path model.arpa --input-format ids --max-length 3 in.ids",
+           "--temperature.value 1 --aligned.tokenizer letters.spm --ngram.path model.arpa --input-format ids "
+           "--max-length 3 in.ids",
            "in.ids letters.spm:spm model.arpa", rows=SENTENCES),
     # Language models.
     decode("ngram", "ngram --ngram.path model.arpa", "model.arpa:text"),
