@@ -5,9 +5,11 @@ A predictor or decoder whose constructor names a parameter ``context`` receives 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+T = TypeVar("T")
 
 UNK, BOS, EOS = 0, 1, 2
 """The unknown token (and epsilon inside FSTs), ``<s>`` and ``</s>``: the defaults of SentencePiece and SGNMT."""
@@ -67,3 +69,19 @@ class Context:
     """Whether a sentence's results must be bit-equal, whatever other sentences are decoded with it."""
     host: Plugins | None = None
     """Finds the plugins that a checkpoint names; None = the installed plugins."""
+    loaded: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
+    """All that `once` has loaded; contexts that are made from this one share it."""
+
+    def once(self, key: Hashable, load: Callable[[], T]) -> T:
+        """The result of ``load``, which is called once for a key, in this context and those made from it.
+
+        For what several predictors of a run read and none changes, such as a model that is named twice.
+
+        >>> context = Context()
+        >>> context.once("numbers", lambda: [1, 2]) is context.once("numbers", lambda: [3])
+        True
+        """
+        if key not in self.loaded:
+            self.loaded[key] = load()
+        found: T = self.loaded[key]
+        return found

@@ -140,7 +140,7 @@ class InsideGenerate:
         self._device = given.get("device")
         self._settings = Settings.of({"max_source_length": 0, **given, "nbest": nbest})
         self._parts = parts_of({name: options[name] for name in options if name not in given})
-        named = [part.plugin for entry in entries_of(predictors) for part in entry.parts]
+        named = [part.plugin for entry in entries_of(predictors) for part in entry.every]
         if "hf" not in named:
             raise UsageError(f"predictors {predictors!r} do not name hf, the model of generate().")
         self._kept: tuple[Any, LoadedRun] | None = None

@@ -213,7 +213,7 @@ class LoadedRun:
         config, parts = self.parts.config, self.parts
         listed = [
             (f"{weight:g}*" if weight != 1 else "")
-            + ":".join(_said(*part, parts.options[part.name]) for part in entry.parts)
+            + entry.said(lambda part: _said(*part, parts.options[part.name]))
             + (" renormalized" if k in parts.constellation.renormalized else "")
             for k, (weight, entry) in enumerate(parts.entries)
         ]

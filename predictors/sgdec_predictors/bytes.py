@@ -123,9 +123,9 @@ class Bytes(Translator):
         self.max_score = 0.0
         vocabulary = _vocabulary(inner.vocabularies.target, tokenizer)
         self.vocabularies = Vocabularies(inner.vocabularies.source, ByteVocabulary())
-        self._trie = _trie_of(vocabulary)
+        self.trie = _trie_of(vocabulary)
         self._canonical = _canonical(vocabulary) if tokenisations == "canonical" else None
-        tokens = np.unique(np.append(self._trie.tokens, EOS))
+        tokens = np.unique(np.append(self.trie.tokens, EOS))
         self._inner = Inner(inner, "bytes", int(tokens[-1]))
         self._asked = tokens.tolist() if inner.on_demand else [EOS]  # one question is enough for a full row
         self._size = vocabulary.size
@@ -170,7 +170,7 @@ class Bytes(Translator):
     def consume_batch(self, states: Sequence[BytePrefix], tokens: Sequence[int]) -> list[BytePrefix]:
         self._read(states)
         covers = [
-            after_byte(self._trie, prefix.elements, token - FIRST, self._canonical is not None)
+            after_byte(self.trie, prefix.elements, token - FIRST, self._canonical is not None)
             if FIRST <= token < FIRST + BYTES
             else []
             for prefix, token in zip(states, tokens, strict=True)
@@ -217,8 +217,8 @@ class Bytes(Translator):
             for i, element in waiting:
                 silent, known = self._known(element)
                 covers[i].append(known)
-                first = int(self._trie.first[element.node])
-                for each in ended(self._trie, known, first, silent, self._canonical is not None):
+                first = int(self.trie.first[element.node])
+                for each in ended(self.trie, known, first, silent, self._canonical is not None):
                     each.silent = True
                     after.append((i, each))
             for _, element in waiting:
@@ -226,7 +226,7 @@ class Bytes(Translator):
             waiting = after
         if not new:
             return
-        rows, inner = rows_of(self._trie, covers)
+        rows, inner = rows_of(self.trie, covers)
         if not (inner <= ROUNDING).all():
             self._refuse(float(inner[~(inner <= ROUNDING)][0]))
         for prefix, cover, row in zip(new, covers, rows, strict=True):
@@ -235,7 +235,7 @@ class Bytes(Translator):
 
     def _known(self, element: Element) -> tuple[Floats, Element]:
         """The scores of tokens without text after an element at a root, and the element with all other scores."""
-        trie, node = self._trie, element.node
+        trie, node = self.trie, element.node
         first, inside, last = int(trie.first[node]), int(trie.inside[node]), int(trie.last[node])
         tokens = trie.tokens[first:last]
         own, end = element.inner.values, element.inner.score(EOS)

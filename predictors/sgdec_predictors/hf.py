@@ -22,7 +22,7 @@ import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, cast
 
 from pydantic import Field
@@ -129,7 +129,10 @@ class HfPredictor(BatchPredictor):
             _note_bare_sources(model)
         vocabulary = cast("PretrainedVocabulary | None", vocabularies.source)
         reader = Reader(prompt, chat, vocabulary, source=source)
-        module = load_module(folder, context, attention=attention is not None)
+        attends = attention is not None
+        module = context.once(
+            ("hf", folder.resolve(), attends), partial(load_module, folder, context, attention=attends)
+        )
         self.products = described(context.precision, context.device)
         with reading(folder, "the settings of the model cannot be used"):
             settings = module.generation_config

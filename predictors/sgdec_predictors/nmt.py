@@ -14,6 +14,7 @@ a recorded graph (`sgdec.models.cuda_graphs`). In a deterministic run sentences 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
@@ -77,12 +78,16 @@ class NmtPredictor(BatchPredictor):
         from sgdec.checkpoints.loading import load_model
 
         context = context or Context()
-        module, self.vocabularies = load_model(
-            model,
-            device=context.device,
-            precision=context.precision,
-            host=context.host,
-            joint=context.deterministic,
+        module, self.vocabularies = context.once(
+            ("nmt", os.path.realpath(model)),
+            partial(
+                load_model,
+                model,
+                device=context.device,
+                precision=context.precision,
+                host=context.host,
+                joint=context.deterministic,
+            ),
         )
         self._model: Seq2Seq = module
         self._step: Step = module.step

@@ -10,7 +10,9 @@ Cost: one inference step per consumed token, one softmax over V per prediction, 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
@@ -41,8 +43,11 @@ class RnnlmPredictor(BatchPredictor):
         from sgdec.checkpoints.loading import load_language_model
 
         context = context or Context()
-        self._model, self.vocabularies = load_language_model(
-            model, device=context.device, precision=context.precision, host=context.host
+        self._model, self.vocabularies = context.once(
+            ("rnnlm", os.path.realpath(model)),
+            partial(
+                load_language_model, model, device=context.device, precision=context.precision, host=context.host
+            ),
         )
         self._device, self._precision = context.device, context.precision
         self._pool = PrefixPool(self._model.histories)

@@ -183,7 +183,7 @@ def _parts_of_list(text: str) -> Iterator[WordPart]:
     except SgdecError:
         return
     for entry in entries:
-        for part in entry.parts:
+        for part in entry.every:
             yield WordPart(part.name, "predictor", part.plugin, outermost=part.name == entry.name)
 
 

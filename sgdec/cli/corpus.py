@@ -108,7 +108,7 @@ def _explained(others: Mapping[click.Command, str]) -> Iterator[None]:
 )
 @option(
     "--ledger", section=OUTPUT, is_flag=True,
-    help="Add to the JSON lines the score of every token by every predictor.",
+    help="Add to the JSON lines the score of every token by every predictor, and by the parts of mixes.",
 )
 @option(
     "--workers", section=WORKERS, type=click.IntRange(1), default=1, show_default=True, metavar="INT",

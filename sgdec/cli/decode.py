@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
     *map(running.setting, ("nbest", "distinct_text", "copy_unknown", "coverage")),
     option(
         "--ledger", section=OUTPUT, is_flag=True,
-        help="Add to the JSON lines the score of every token by every predictor.",
+        help="Add to the JSON lines the score of every token by every predictor, and by the parts of mixes.",
     ),
     *running.UNFINISHED,
     *tracing.OPTIONS,
@@ -86,6 +86,7 @@ def decode(given: dict[str, Any], dotted: running.Options) -> int:
     from sgdec.io.results import make_writer
     from sgdec.io.sources import parse_range
     from sgdec.signature import line
+    from sgdec.tasks.parts import part_scores, with_parts
 
     first, last = parse_range(given["range"])
     inputs = given["input"] or ("-",)
@@ -119,7 +120,10 @@ def decode(given: dict[str, Any], dotted: running.Options) -> int:
             )
         running.note_unwritten(given["nbest"], given["output_format"])
         target, names = run.vocabularies.target, run.constellation.names
-        writer = make_writer(given["output_format"], given["output"], rows, target, names, ledger=given["ledger"])
+        writer = make_writer(
+            given["output_format"], given["output"], rows, target, names, ledger=given["ledger"],
+            parts=partial(part_scores, run.constellation),
+        )  # fmt: skip
         sentences = reader.read(lines, " and ".join(inputs), first, last, done=rows.done)
         due = (sentence for sentence in sentences if sentence.id > rows.done)
         with running.Tally("decoding", given, given["decoder"], done=max(rows.done - first + 1, 0)) as tally:
@@ -129,7 +133,7 @@ def decode(given: dict[str, Any], dotted: running.Options) -> int:
                 warning = writer.write(loaded.respelled(outcome))
                 rows.note(outcome.source.id, failed=outcome.error is not None)
                 if trace is not None and outcome.trace is not None:
-                    trace.write(outcome.trace)
+                    trace.write(with_parts(run.constellation, outcome.source, outcome.trace))
                 tally.count(outcome)
                 for problem in (outcome.error, warning):
                     if problem is not None:

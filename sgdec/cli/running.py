@@ -7,7 +7,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import fields
 from functools import partial
@@ -89,7 +89,7 @@ def setting(name: str, of: type[Any] = Settings, **rest: Any) -> Callable[[Decor
 OF_PREDICTORS = (
     option(
         "--predictors", section=PREDICTORS, metavar="LIST",
-        help="Comma-separated [NAME=][WRAPPER:]...PREDICTOR, such as nmt,fst.",
+        help="Comma-separated [NAME=][WRAPPER:]...PREDICTOR, such as nmt,fst, or MIX:PART+PART for a mix.",
     ),
     option(
         "--plugin-file", section=PREDICTORS, type=Read(), multiple=True, metavar="FILE.py",
@@ -309,6 +309,14 @@ def sentences_in(paths: Sequence[str], first: int = 1, last: int | None = None) 
     return max(min(lines, lines if last is None else last) - first + 1, 0)
 
 
+def _inside(predictor: Any) -> Iterator[Any]:
+    """A predictor and all that are inside of it."""
+    yield predictor
+    inner = getattr(predictor, "inner", None)
+    for each in inner.values() if isinstance(inner, Mapping) else [] if inner is None else [inner]:
+        yield from _inside(each)
+
+
 def summarise(run: Run, scheduler: Scheduler, signature: Mapping[str, str]) -> None:
     """The last lines on standard error: reports of predictors and scheduler, and the signature.
 
@@ -320,7 +328,8 @@ def summarise(run: Run, scheduler: Scheduler, signature: Mapping[str, str]) -> N
         summary = getattr(member.predictor, "summary", None)
         if summary is not None and (text := summary()) is not None:
             log.info(f"{member.name}: {text}")
-    products = {getattr(member.predictor, "products", None): None for member in run.constellation.members}
+    inside = [part for member in run.constellation.members for part in _inside(member.predictor)]
+    products = {getattr(part, "products", None): None for part in inside}
     if used := list(filter(None, products)):
         log.info(f"products: {'; '.join(used)}")
     if (text := run.constellation.summary()) is not None:

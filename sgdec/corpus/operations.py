@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import IO
 
 from sgdec.corpus.checking import lines_of
@@ -18,6 +19,7 @@ from sgdec.library import LoadedRun
 from sgdec.protocol import Source
 from sgdec.search.outcome import Outcome, Unreadable
 from sgdec.settings import OF_SCORES, Penalties
+from sgdec.tasks.parts import part_scores
 from sgdec.tasks.scoring import Pairing
 
 
@@ -71,7 +73,7 @@ class Decoding(Operation):
         parts = self._run.parts
         writer = make_writer(
             manifest.output_format, os.path.join(folder, "{id}.fst"), rows, parts.vocabularies.target,
-            parts.constellation.names, ledger=manifest.ledger,
+            parts.constellation.names, ledger=manifest.ledger, parts=partial(part_scores, parts.constellation),
         )  # fmt: skip
         for outcome in self._run.scheduler().run(self._sentences(manifest, task), advanced):
             writer.write(self._run.respelled(outcome))

@@ -21,11 +21,13 @@ from sgdec.found import Found
 from sgdec.io.patterns import path_of
 from sgdec.io.unfinished import Sink, UnfinishedRows, open_noted
 from sgdec.io.writing import open_stream, writes_directly
-from sgdec.protocol import Hypothesis
+from sgdec.protocol import FORBIDDEN, Hypothesis, Source
 from sgdec.search.outcome import Outcome
 
 Spell: TypeAlias = Callable[[Sequence[int]], str]
 """A function from tokens to a line: text or token ids."""
+PartsOf: TypeAlias = Callable[[Source, Sequence[Sequence[int]]], Sequence[Mapping[str, Mapping[str, list[float]]]]]
+"""For each output of a source by mix and part the score of each token; -inf from a token on that a part forbids."""
 
 
 class Writer(ABC):
@@ -44,17 +46,18 @@ def make_writer(
     names: Sequence[str],
     *,
     ledger: bool = False,
+    parts: PartsOf | None = None,
 ) -> Writer:
     """The writer of an output format for predictors with these names. It writes to ``rows`` or to a pattern of files.
 
-    ``ledger``: the JSON also has the scores of every token.
+    ``ledger``: the JSON also has the scores of every token, and with ``parts`` those of the parts of mixes.
     """
     if format == "fst":
         assert output is not None
         return LatticeWriter(output)
     spell = vocabulary.decode if vocabulary is not None and format != "ids" else _ids
     if format == "jsonl":
-        return JsonWriter(rows, spell, names, ledger=ledger)
+        return JsonWriter(rows, spell, names, ledger=ledger, parts=parts if ledger else None)
     return NbestWriter(rows, spell, names) if format == "nbest" else LineWriter(rows, spell)
 
 
@@ -128,16 +131,30 @@ class NbestWriter(Writer):
 class JsonWriter(Writer):
     """One JSON object per sentence, with all results: `sgdec.found.Found.to_dict`."""
 
-    def __init__(self, output: Sink, spell: Spell, names: Sequence[str], *, ledger: bool = False) -> None:
+    def __init__(
+        self,
+        output: Sink,
+        spell: Spell,
+        names: Sequence[str],
+        *,
+        ledger: bool = False,
+        parts: PartsOf | None = None,
+    ) -> None:
         self._output = output
         self._spell = spell
         self._names = names
         self._ledger = ledger
+        self._parts = parts
 
     def write(self, outcome: Outcome) -> str | None:
         row = Found.of(outcome, self._names, None).to_dict(ledger=self._ledger)
         for hypothesis, listed in zip(outcome.result.hypotheses, row["hypotheses"], strict=True):
             listed["text"] = spelled(hypothesis, self._spell)
+        if self._parts is not None:
+            outputs = [hypothesis.tokens for hypothesis in outcome.result.hypotheses]
+            for listed, parts in zip(row["hypotheses"], self._parts(outcome.source, outputs), strict=True):
+                if parts:
+                    listed["part_scores"] = {name: _numbers(own) for name, own in parts.items()}
         self._output.write(json.dumps(row, ensure_ascii=False) + "\n")
         self._output.flush()
         return None
@@ -159,6 +176,13 @@ class LatticeWriter(Writer):
             lost = "1 hypothesis" if left_out == 1 else f"{left_out} hypotheses"
             return f"{path} lacks {lost} with token 0 (unknown), which a lattice reads as epsilon."
         return None
+
+
+def _numbers(columns: Mapping[str, list[float]]) -> dict[str, list[float | None]]:
+    """The scores by part; null for -inf, which JSON lacks."""
+    return {
+        name: [None if score == FORBIDDEN else float(score) for score in scores] for name, scores in columns.items()
+    }
 
 
 def _one_line(text: str) -> str:

@@ -17,11 +17,11 @@ from __future__ import annotations
 import inspect
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 from sgdec.context import Context, Vocabularies, Vocabulary
 from sgdec.decoder import Decoder
@@ -29,6 +29,7 @@ from sgdec.device import require_device
 from sgdec.errors import UsageError
 from sgdec.io.limits import VOCABULARY, real_number
 from sgdec.lifting import lift
+from sgdec.mixing import Mix
 from sgdec.nesting import is_timed, refuse_inner_programs, with_inner_built, with_inner_checked
 from sgdec.plugins.host import Host, name_of, no_exit
 from sgdec.plugins.options import check, configure, describe, flag, refuse_unused
@@ -104,7 +105,7 @@ class Run:
 
         unit = getattr(self.vocabularies.target, "unit", None)
         predictors = [
-            f"{signature.exact(weight)}*" + ":".join(part(name, plugin) for name, plugin in entry.parts)
+            f"{signature.exact(weight)}*{entry.said(lambda own: part(own.name, own.plugin))}"
             for weight, entry in self.entries
         ]
         own = {"weights": config.weights, "tokenizer": config.tokenizer, "vocab_size": config.vocab_size}
@@ -171,8 +172,9 @@ def assemble(config: RunConfig, host: Host) -> Run:
     decoder_name = config.decoder_name
     _class("decoder", config.decoder, host)  # its errors come first
     entries = entries_of(config.predictors, taken=[decoder_name])
-    parts = {part.name: _class("predictor", part.plugin, host) for entry in entries for part in entry.parts}
+    parts = {part.name: _class("predictor", part.plugin, host) for entry in entries for part in entry.every}
     refuse_unused(config.options, [*parts, decoder_name], partial(_how_to_use, host))
+    _refuse_options_inside(entries, parts, config.options)
     given = {name: dict(config.options.get(name, {})) for name in [*parts, decoder_name]}
     weights = [_weight(given[entry.name].pop("weight", 1.0), entry.name) for entry in entries]
     renormalized = [_renormalizes(given[entry.name], parts[entry.name], entry.name) for entry in entries]
@@ -188,7 +190,7 @@ def assemble(config: RunConfig, host: Host) -> Run:
     ]
     constellation = _constellation(config, members, context.vocab_size)
     constellation.require_attention(decoder.ranking)
-    checked = {part.name: part.options for chain in chains for part in [*chain, decoding]}
+    checked = {part.name: part.options for chain in chains for part in [*chain.every, decoding]}
     return Run(constellation, decoder, vocabularies, config, host, tuple(zip(weights, entries, strict=True)), checked)
 
 
@@ -201,10 +203,11 @@ def check_file(
     """
     name_of_decoder = name_of(decoder)
     entries = entries_of(predictors, taken=[name_of_decoder])
-    parts = {part.name: _class("predictor", part.plugin, host) for entry in entries for part in entry.parts}
+    parts = {part.name: _class("predictor", part.plugin, host) for entry in entries for part in entry.every}
     parts[name_of_decoder] = _class("decoder", decoder, host)
     try:
         refuse_unused(options, parts, partial(_how_to_use, host))
+        _refuse_options_inside(entries, parts, options)
         for name, given in options.items():
             own = dict(given)
             if name in [entry.name for entry in entries]:
@@ -305,46 +308,87 @@ def _renormalizes(given: dict[str, Any], cls: type[Any], name: str) -> bool:
     return bool(options["renormalize"])
 
 
-def _chain(entry: ListEntry, classes: Mapping[str, type[Any]], given: Mapping[str, Any]) -> list[Part]:
-    """The parts of an entry with checked options, outermost wrapper first."""
-    chain = []
+class ConfiguredEntry(NamedTuple):
+    """An entry with checked options: its wrappers, outermost first, then its predictor or mix."""
+
+    parts: tuple[Part, ...]
+    mixed: Mapping[str, ConfiguredEntry]
+    """The parts of the mix by name; empty without a mix."""
+
+    @property
+    def every(self) -> list[Part]:
+        return [*self.parts, *(part for inside in self.mixed.values() for part in inside.every)]
+
+
+def _chain(entry: ListEntry, classes: Mapping[str, type[Any]], given: Mapping[str, Any]) -> ConfiguredEntry:
+    """Raises UsageError for wrappers without predictors, mixes without parts, and what is neither before others."""
+    parts = []
     for place, (name, plugin) in enumerate(entry.parts):
         cls = classes[name]
         if not isinstance(plugin, (str, type)):
-            return [_part(name, plugin, cls, given)]
-        wraps = "inner" in inspect.signature(cls.__init__).parameters
+            return ConfiguredEntry((_part(name, plugin, cls, given),), {})
         last = place == len(entry.parts) - 1
-        if wraps and last:
+        mixes, wraps = issubclass(cls, Mix), "inner" in inspect.signature(cls.__init__).parameters
+        if mixes and not (last and entry.mixed):
+            raise UsageError(f"{plugin!r} mixes several predictors: write {plugin}:PREDICTOR+PREDICTOR.")
+        if last and entry.mixed and not mixes:
+            raise UsageError(f"{plugin!r} is not a mix of predictors, such as interpolate or contrast.")
+        if wraps and last and not mixes:
             better = f"write {plugin}:PREDICTOR" if isinstance(plugin, str) else "give an object of it"
             raise UsageError(f"{plugin!r} wraps another predictor: {better}.")
         if not wraps and not last:
             raise UsageError(
                 f"{plugin!r} is not a wrapper; it cannot come before {entry.parts[-1].plugin!r}."
             )
-        chain.append(_part(name, plugin, cls, given))
-    return chain
+        parts.append(_part(name, plugin, cls, given))
+    return ConfiguredEntry(tuple(parts), {inside.name: _chain(inside, classes, given) for inside in entry.mixed})
 
 
-def _wrap(chain: list[Part], context: Context) -> BatchPredictor:
-    """Construct the innermost predictor and each wrapper around it, all in the batch form."""
-    part, *inside = chain
-    if not inside:
+def _refuse_options_inside(
+    entries: Sequence[ListEntry], classes: Mapping[str, type[Any]], options: Mapping[str, Mapping[str, Any]]
+) -> None:
+    """Raise UsageError for options of entries that are given to a part of a mix."""
+    for entry in entries:
+        for inside in entry.mixed:
+            _refuse_options_inside([inside], classes, options)
+            own = [option.name for option in describe(classes[inside.name])]
+            for option in inspect.signature(EntryOptions).parameters:
+                if option in options.get(inside.name, {}) and option not in own:
+                    mix = entry.parts[-1]
+                    raise UsageError(
+                        f"--{inside.name}.{option}: {inside.name!r} is a part of the mix {mix.name!r}; only the "
+                        f"entries of --predictors have this option. What weighs the parts: sgdec plugins {mix.plugin}"
+                    )
+
+
+def _wrap(chain: ConfiguredEntry, context: Context) -> BatchPredictor:
+    """Construct the innermost predictors and each mix and wrapper around them, all in the batch form."""
+    part, *inside = chain.parts
+    if not inside and not chain.mixed:
         return lift(construct(part, context))
     narrowed = getattr(part.cls, "inner_context", None)
     with no_exit(part.name):
         inner_context = context if narrowed is None else narrowed(context, **part.options)
-    return lift(construct(part, context, inner=_wrap(inside, inner_context)))
+    if inside:
+        return lift(construct(part, context, inner=_wrap(ConfiguredEntry(tuple(inside), chain.mixed), inner_context)))
+    parts = {name: _wrap(each, inner_context) for name, each in chain.mixed.items()}
+    return lift(construct(part, context, inner=parts))
 
 
-def _vocabularies(chains: list[list[Part]], tokenizer: str | None) -> Vocabularies:
+def _vocabularies(chains: list[ConfiguredEntry], tokenizer: str | None) -> Vocabularies:
     """The vocabularies of all entries, which must agree."""
-    found: dict[str, tuple[str, Vocabulary]] = {}
     brought: list[tuple[str, Vocabularies]] = []
     if tokenizer is not None:
         from sgdec.text.vocabulary import load_sides
 
         brought.append((f"--tokenizer {tokenizer}", Vocabularies(*load_sides(tokenizer))))
-    brought += [(f"predictor {chain[0].name!r}", _brought(chain)) for chain in chains]
+    brought += [(f"predictor {chain.parts[0].name!r}", _brought(chain)) for chain in chains]
+    return _agreed(brought)
+
+
+def _agreed(brought: Iterable[tuple[str, Vocabularies]]) -> Vocabularies:
+    """The one vocabulary of each side, of owners in words and theirs. Raises UsageError if they differ."""
+    found: dict[str, tuple[str, Vocabulary]] = {}
     for who, vocabularies in brought:
         for side, vocabulary in zip(("source", "target"), vocabularies, strict=True):
             if vocabulary is None:
@@ -373,9 +417,9 @@ def _forwards(vocabulary: Vocabulary) -> Vocabulary:
     return forwards
 
 
-def _brought(chain: list[Part]) -> Vocabularies:
+def _brought(chain: ConfiguredEntry) -> Vocabularies:
     """The vocabularies of one entry. A wrapper may replace the vocabularies of its inner predictor."""
-    part, *inside = chain
+    part, *inside = chain.parts
     if part.made is not None:
         other = hasattr(part.cls, "inner_context")  # then its inner predictor has other tokens than the run
         return Vocabularies() if other else part.made.vocabularies
@@ -383,7 +427,13 @@ def _brought(chain: list[Part]) -> Vocabularies:
     if read is None:
         return Vocabularies()
     if "inner" in inspect.signature(read).parameters:
-        read = partial(read, inner=_brought(inside))
+        if inside:
+            read = partial(read, inner=_brought(ConfiguredEntry(tuple(inside), chain.mixed)))
+        else:
+            parts = {name: _brought(each) for name, each in chain.mixed.items()}
+            if not hasattr(part.cls, "inner_context"):
+                _agreed((f"predictor {name!r}", vocabularies) for name, vocabularies in parts.items())
+            read = partial(read, inner=parts)
     with no_exit(part.name):
         found: Vocabularies = read(**part.options)
     return found

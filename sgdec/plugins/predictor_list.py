@@ -10,12 +10,19 @@ nmt (ListPart(name='nmt', plugin='nmt'),)
 l2r (ListPart(name='l2r', plugin='nmt'),)
 fsttok (ListPart(name='fsttok', plugin='fsttok'), ListPart(name='nmt2', plugin='nmt'))
 fsttok2 (ListPart(name='fsttok2', plugin='fsttok'), ListPart(name='fst', plugin='fst@other'))
+
+An entry can be a mix of several predictors, ``[NAME=]MIX:PART+PART...``; NAME is then that of the mix, and each part
+is written like an entry. A mix inside a wrapper or another mix stands in parentheses, which a shell needs in quotes:
+
+>>> (entry,) = parse_predictors("both=interpolate:l2r=nmt+temperature:(contrast:hf+hf)")
+>>> entry.said(lambda part: f"{part.name}={part.plugin}")
+'both=interpolate:l2r=nmt+temperature=temperature:(contrast=contrast:hf=hf+hf2=hf)'
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
@@ -24,6 +31,9 @@ from sgdec.plugins.host import AT_DISTRIBUTION, NAME, name_of
 from sgdec.settings import Says
 
 _EXPECTED = "Expected a comma list of [NAME=][WRAPPER:]...PREDICTOR, such as 'nmt,fst' or 'l2r=nmt,fst'."
+_EXPECTED_OF_MIXES = (
+    "Expected [NAME=]MIX:PART+PART..., such as 'interpolate:nmt+rnnlm', in parentheses where it is a part."
+)
 
 
 class ListPart(NamedTuple):
@@ -43,9 +53,29 @@ class EntryOptions:
 
 
 class ListEntry(NamedTuple):
-    """One entry of the list: its wrappers, outermost first, then the predictor."""
+    """One entry of the list: its wrappers, outermost first, then the predictor or a mix."""
 
     parts: tuple[ListPart, ...]
+    mixed: tuple[ListEntry, ...] = ()
+    """The parts of the mix."""
+
+    @property
+    def every(self) -> tuple[ListPart, ...]:
+        """All plugins, from left to right."""
+        return (*self.parts, *(part for inside in self.mixed for part in inside.every))
+
+    def said(self, say: Callable[[ListPart], str]) -> str:
+        """The entry as it is written, with each plugin as ``say`` writes it."""
+        *outer, last = map(say, self.parts)
+        if self.mixed:
+            nested = [inside.said(say) for inside in self.mixed]
+            whole = [
+                f"({text})" if inside.mixed and len(inside.parts) == 1 else text
+                for inside, text in zip(self.mixed, nested, strict=True)
+            ]
+            last = f"{last}:{'+'.join(whole)}"
+            last = f"({last})" if outer else last
+        return ":".join([*outer, last])
 
     @property
     def name(self) -> str:
@@ -60,24 +90,24 @@ def parse_predictors(text: str, taken: Iterable[str] = ()) -> tuple[ListEntry, .
     """
     counts: Counter[str] = Counter()
     entries = []
-    for number, item in enumerate(text.split(","), start=1):
-        given, equals, chain = item.rpartition("=")
-        *wrappers, innermost = (plugin.strip() for plugin in chain.split(":"))
-        given = given.strip()
-        words = [(word, AT_DISTRIBUTION) for word in [*wrappers, innermost]] + [(given, NAME)] * bool(equals)
-        for word, form in words:
-            if not form.fullmatch(word):
-                what = f"{word!r} is not a name" if word else "a name is missing"
-                raise UsageError(f"--predictors {text!r}: {what} in entry {number}. {_EXPECTED}")
-        parts = [_numbered(wrapper, counts) for wrapper in wrappers]
-        parts.append(ListPart(given, innermost) if equals else _numbered(innermost, counts))
-        entries.append(ListEntry(tuple(parts)))
-    _refuse_clashes(text, [part.name for entry in entries for part in entry.parts], list(taken))
+    try:
+        items = _split(text, ",")
+    except _Malformed as error:
+        raise UsageError(f"--predictors: {error}. {_EXPECTED_OF_MIXES}") from None
+    for number, item in enumerate(items, start=1):
+        try:
+            entries.append(_entry(item, counts))
+        except _Malformed as error:
+            expected = _EXPECTED_OF_MIXES if "+" in item or "(" in item else _EXPECTED
+            raise UsageError(f"--predictors {text!r}: {error} in entry {number}. {expected}") from None
+    _refuse_clashes(text, [part.name for entry in entries for part in entry.every], list(taken))
     return tuple(entries)
 
 
 def entries_of(predictors: str | Mapping[str, Any], taken: Iterable[str] = ()) -> tuple[ListEntry, ...]:
-    """The entries of a list, or of a mapping from names to ``[WRAPPER:]...PREDICTOR``, classes or objects.
+    """The entries of a list, or of a mapping from names to ``[WRAPPER:]...PREDICTOR``, mixes, classes or objects.
+
+    In a mapping a name is that of the outermost part of its entry.
 
     >>> [entry.parts for entry in entries_of({"spelled": "fsttok:nmt"})]
     [(ListPart(name='spelled', plugin='fsttok'), ListPart(name='nmt', plugin='nmt'))]
@@ -89,18 +119,91 @@ def entries_of(predictors: str | Mapping[str, Any], taken: Iterable[str] = ()) -
     counts: Counter[str] = Counter()
     entries = []
     for name, given in predictors.items():
-        plugins = [plugin.strip() for plugin in given.split(":")] if isinstance(given, str) else [given]
-        words = [(name, NAME), *((plugin, AT_DISTRIBUTION) for plugin in plugins if isinstance(plugin, str))]
-        for word, form in words:
-            if not isinstance(word, str) or not form.fullmatch(word):
-                raise UsageError(f"predictors: {word!r} is not a name. Expected a name such as 'nmt2' or 'lm'.")
-        inside = [_numbered(plugin, counts) for plugin in plugins[1:]]
-        entries.append(ListEntry((ListPart(name, plugins[0]), *inside)))
+        try:
+            _require_name(name)
+            whole = isinstance(given, str)
+            entries.append(_entry(given, counts, name) if whole else ListEntry((ListPart(name, given),)))
+        except _Malformed as error:
+            raise UsageError(f"predictors: {error}. Expected a name such as 'nmt2' or 'lm'.") from None
     if not entries:
         raise UsageError("predictors: none is given. Expected a mapping of names, or a list such as 'nmt,fst'.")
     text = ",".join(map(str, predictors))
-    _refuse_clashes(text, [part.name for entry in entries for part in entry.parts], list(taken))
+    _refuse_clashes(text, [part.name for entry in entries for part in entry.every], list(taken))
     return tuple(entries)
+
+
+class _Malformed(Exception):
+    """An error in an entry, in words."""
+
+
+def _entry(text: str, counts: Counter[str], outermost: str | None = None) -> ListEntry:
+    """One entry, or one part of a mix. ``outermost``: the name of its outermost part, if it is given."""
+    text = text.strip()
+    mixed = _split(text, "+")
+    if len(mixed) > 1:
+        return _mix(text, counts, outermost)
+    *names, chain = _split(text, "=")
+    given = "=".join(names).strip() if names else None
+    if given is not None:
+        _require_name(given)
+    *wrappers, innermost = (word.strip() for word in _split(chain, ":"))
+    for word in wrappers:
+        _require_plugin(word)
+    own = [outermost, *[None] * len(wrappers)]
+    if given is not None:
+        own[-1] = given
+    parts = [_named(word, name, counts) for word, name in zip(wrappers, own, strict=False)]
+    if innermost.startswith("(") and innermost.endswith(")"):
+        inside = _mix(innermost[1:-1], counts, own[-1])
+        return ListEntry((*parts, *inside.parts), inside.mixed)
+    _require_plugin(innermost)
+    return ListEntry((*parts, _named(innermost, own[-1], counts)))
+
+
+def _mix(text: str, counts: Counter[str], outermost: str | None = None) -> ListEntry:
+    """``[NAME=]MIX:PART+PART...``"""
+    mix, colon, parts = text.strip().partition(":")
+    given, equals, plugin = mix.rpartition("=")
+    if equals:
+        _require_name(given.strip())
+    if not colon:
+        raise _Malformed(f"{text!r} does not say how its parts are mixed,")
+    _require_plugin(plugin.strip())
+    own = _named(plugin.strip(), given.strip() if equals else outermost, counts)
+    listed = _split(parts, "+")
+    if len(listed) < 2:
+        raise _Malformed(f"the mix {text!r} has one part only")
+    return ListEntry((own,), tuple(_entry(part, counts) for part in listed))
+
+
+def _split(text: str, at: str) -> list[str]:
+    """The pieces between these characters outside of parentheses."""
+    pieces, depth = [""], 0
+    for character in text:
+        depth += (character == "(") - (character == ")")
+        if depth < 0:
+            break
+        if character == at and depth == 0:
+            pieces.append("")
+        else:
+            pieces[-1] += character
+    if depth:
+        raise _Malformed(f"a parenthesis of {text!r} has no partner")
+    return pieces
+
+
+def _require_name(word: Any) -> None:
+    if not isinstance(word, str) or not NAME.fullmatch(word):
+        raise _Malformed(f"{word!r} is not a name" if word else "a name is missing")
+
+
+def _require_plugin(word: str) -> None:
+    if not AT_DISTRIBUTION.fullmatch(word):
+        raise _Malformed(f"{word!r} is not a name" if word else "a name is missing")
+
+
+def _named(plugin: str, given: str | None, counts: Counter[str]) -> ListPart:
+    return _numbered(plugin, counts) if given is None else ListPart(given, plugin)
 
 
 def _numbered(plugin: str, counts: Counter[str]) -> ListPart:

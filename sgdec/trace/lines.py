@@ -130,6 +130,10 @@ class HypothesisPart(TypedDict):
     text: Annotated[str | None, _is("null without a vocabulary")]
     score: Annotated[Finite, _is("the weighted total")]
     rank_score: Annotated[Finite, _is("the score that orders the list, with penalties")]
+    part_scores: Annotated[
+        NotRequired[dict[str, dict[str, list[Finite | None]]]],
+        _is("by mix and part: the score of each token, </s> last; null from the first on that the part forbids"),
+    ]
 
 
 @_strict

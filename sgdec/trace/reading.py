@@ -172,7 +172,13 @@ class _Reading:
             expansions=tuple(self._expansions),
             bounds=tuple(self._bounds),
             hypotheses=tuple(
-                Ended(tuple(each["tokens"]), each["score"], each["rank_score"], each["expansion"], each["text"])
+                Ended(
+                    tuple(each["tokens"]), each["score"], each["rank_score"], each["expansion"], each["text"],
+                    {
+                        mix: {part: tuple(scores) for part, scores in own.items()}
+                        for mix, own in each.get("part_scores", {}).items()
+                    },
+                )
                 for each in line["hypotheses"]
             ),
             stopped=line["stopped"],

@@ -185,6 +185,8 @@ class Ended:
     expansion: int | None
     """The expansion whose child ``</s>`` it is; None if it was not recorded."""
     text: str | None = None
+    part_scores: Mapping[str, Mapping[str, tuple[float | None, ...]]] = field(default_factory=dict)
+    """By mix and part: the score of each token, ``</s>`` last; None from the first token on that the part forbids."""
 
 
 @dataclass(frozen=True)

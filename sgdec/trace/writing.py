@@ -169,6 +169,7 @@ def _end_line(trace: SentenceTrace, vocabulary: Vocabulary | None) -> dict[str, 
             {
                 "expansion": each.expansion, "tokens": each.tokens, "text": text(each),
                 "score": round(each.score, DECIMALS), "rank_score": round(each.rank_score, DECIMALS),
+                **({"part_scores": each.part_scores} if each.part_scores else {}),
             }
             for each in trace.hypotheses
         ],

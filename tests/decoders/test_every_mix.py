@@ -165,11 +165,31 @@ MAKERS: dict[str, Callable[[Path, Rng], Made]] = {
         prompt=bool(rng.integers(2)),
         normalize=bool(rng.integers(2)),
     ),
+    "interpolate": lambda d, rng: load(
+        "interpolate",
+        {name: lift(load("ngram", path=arpa(d, rng))) for name in "ab"},
+        weights=(0.75, 0.25),
+        scheme=str(rng.choice(["fixed", "bayesian", "entropy"])),
+        context=Context(vocab_size=V),
+    ),
+    "contrast": lambda d, rng: load(
+        "contrast",
+        {"a": lift(load("ngram", path=arpa(d, rng))), "b": lift(load("wc"))},
+        weights=(1.0, float(rng.choice([-0.5, 0.5]))),
+        plausibility=float(rng.choice([0.0, 0.2])),
+        normalize=True,
+        context=Context(vocab_size=V),
+    ),
+    "topk": lambda d, rng: load(
+        "topk", lift(load("ngram", path=arpa(d, rng))), k=int(rng.integers(1, V)), context=Context(vocab_size=V)
+    ),
     "temperature": lambda d, rng: load(
         "temperature", lift(load("ngram", path=arpa(d, rng))), value=float(rng.choice([0.5, 2.0]))
     ),
 }
-BOUNDLESS_BELOW = {"lrhiero", "ngram", "maskvocab", "repetition", "temperature"}
+BOUNDLESS_BELOW = {
+    "lrhiero", "ngram", "maskvocab", "repetition", "temperature", "interpolate", "contrast", "topk"
+}  # fmt: skip
 """Those without `worst_remaining`, which so cannot have a negative weight in an exact search."""
 
 
@@ -200,6 +220,7 @@ def test_exact_decoders_find_the_true_nbest_in_any_mix(
 def test_every_symbolic_predictor_takes_part() -> None:
     neural = {"nmt", "hf", "clusternmt", "shortlist", "rnnlm", "nplm"}
     other_names = {"kenlm", "srilm"}
-    wrappers = {"altsrc", "fsttok", "idxmap", "rank", "skipvocab", "word2char"}  # in tests of their own
+    # These are in tests of their own.
+    wrappers = {"aligned", "altsrc", "bytes", "fsttok", "idxmap", "rank", "skipvocab", "word2char"}
     names = {entry.name for entry in HOST.names("predictor")}
     assert names == set(MAKERS) | neural | other_names | wrappers

@@ -46,11 +46,11 @@ READERS = {
 }  # fmt: skip
 """The predictors that read a file (no checkpoint) for all sentences, in a run."""
 READS_NOTHING = {
-    "canonical", "maskvocab", "maxlength", "minlength", "norepeat", "rank", "repetition", "skipvocab", "temperature",
-    "unkc", "wc",
+    "canonical", "contrast", "interpolate", "maskvocab", "maxlength", "minlength", "norepeat", "rank", "repetition",
+    "skipvocab", "temperature", "topk", "unkc", "wc",
 }  # fmt: skip
 READS_CHECKPOINTS = {"clusternmt", "hf", "nmt", "nplm", "rnnlm", "shortlist"}
-READS_TOKENIZERS = {"bytes"}
+READS_TOKENIZERS = {"aligned", "bytes"}
 """They bring a vocabulary, so their errors are in their own tests."""
 READS_TEXT = {"grammar", "phrases", "regex", "wordlist"}
 """They need a vocabulary, so their other errors are in their own tests."""

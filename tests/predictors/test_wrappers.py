@@ -133,6 +133,49 @@ class WrapperContract(PluginContract):
         return made
 
 
+class MixContract(WrapperContract):
+    """The contract of a mix of two or three kinds."""
+
+    def make(self) -> BatchPredictor:
+        inner = {f"part{k}": PassThrough(lift(INNER[kind]())) for k, kind in enumerate(self.kind.split(" + "))}
+        made: BatchPredictor = HOST.load("predictor", self.plugin)(inner, **self.options, context=self.context)
+        return made
+
+
+class TestInterpolate(MixContract):
+    plugin = "interpolate"
+    kinds = (
+        "dense + tensors", "restricting + dense, with positive scores", "on demand + open", "constant + restricting",
+        "dense + a wrapper + on demand",
+    )  # fmt: skip
+
+
+class TestBayesianInterpolate(MixContract):
+    plugin = "interpolate"
+    kinds = ("dense + tensors", "restricting + open", "restricting + restricting", "on demand + dense + restricting")
+
+    def prepare(self, folder: Path) -> dict[str, Any]:
+        return {"scheme": "bayesian"}
+
+
+class TestEntropyInterpolate(TestBayesianInterpolate):
+    def prepare(self, folder: Path) -> dict[str, Any]:
+        return {"scheme": "entropy"}
+
+
+class TestContrast(MixContract):
+    plugin = "contrast"
+    kinds = ("dense + tensors", "restricting + dense, with positive scores", "on demand + open", "dense + a wrapper")
+
+    def prepare(self, folder: Path) -> dict[str, Any]:
+        return {"weights": (1.0, -0.5)}
+
+
+class TestPlausibleContrast(TestContrast):
+    def prepare(self, folder: Path) -> dict[str, Any]:
+        return {"weights": (1.0, -0.5), "plausibility": 0.2, "normalize": True}
+
+
 class TestRank(WrapperContract):
     plugin = "rank"
     kinds = ("dense, with positive scores", "tensors", "open", "restricting")

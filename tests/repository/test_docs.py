@@ -40,6 +40,7 @@ IN_ORDER = [
     ROOT / "docs" / "howto" / "diagnose.md",
     ROOT / "docs" / "howto" / "view.md",
     ROOT / "docs" / "howto" / "hugging-face.md",
+    ROOT / "docs" / "howto" / "mixes.md",
     ROOT / "docs" / "howto" / "reproduce-generate.md",
     ROOT / "examples" / "course" / "README.md",
 ]

@@ -13,6 +13,7 @@ from transformers.pytorch_utils import Conv1D
 
 from sgdec.errors import UsageError
 from sgdec.models.kernels import int8_by_row, packed_linear
+from sgdec.vocabularies import quiet
 
 
 def pack(module: Any, precision: str) -> list[Tensor]:
@@ -56,7 +57,7 @@ def _predicts(module: Any) -> bool:
     if module.config.is_encoder_decoder:
         ids["decoder_input_ids"] = ids["input_ids"]
     try:
-        with torch.inference_mode():
+        with torch.inference_mode(), quiet():
             return not module(**ids, use_cache=False).logits.isnan().any()
     except (RuntimeError, IndexError, ValueError, AttributeError, TypeError):
         return False  # whatever it is, `probe` will say it

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from sgdec.context import EOS
 from sgdec.errors import counted
@@ -68,12 +68,17 @@ def _model(sentence: JudgedSentence, piece: Callable[[int], str]) -> str:
 
 
 def _decides(decision: Decision, weights: dict[str, float | None]) -> str:
-    parts = ", ".join(f"{name} {by:+.4g}" for name, by in decision.contributions.items())
-    line = f"{decision.predictor} decides ({parts})"
+    line = f"{decision.predictor} decides ({_amounts(decision.contributions)})"
+    if decision.inside:
+        line += f", inside of it {_amounts(decision.inside)}"
     if decision.turning_weight is None:
         return f"{line}."
     weight = weights[decision.predictor]
     return f"{line}; with weight {decision.turning_weight:.4g} instead of {weight:g} both are equal."
+
+
+def _amounts(by_name: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {by:+.4g}" for name, by in by_name.items())
 
 
 def _amount(by: float) -> str:

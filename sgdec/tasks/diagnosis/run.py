@@ -20,10 +20,11 @@ from sgdec.tasks.diagnosis.calibration import Reliability, reliability
 from sgdec.tasks.diagnosis.cases import Case, pair_of
 from sgdec.tasks.diagnosis.following import NO_TOKEN, FollowedPath, alone, follow
 from sgdec.tasks.diagnosis.proving import ProofBudget, bound_of, can_tell, prove
-from sgdec.tasks.diagnosis.scored import Scored
+from sgdec.tasks.diagnosis.scored import Decision, Scored
 from sgdec.tasks.diagnosis.stopping import Stopping, stopping
 from sgdec.tasks.diagnosis.subject import Subject
 from sgdec.tasks.diagnosis.verdicts import EMPTY, PROOF, REFERENCE, Forbidden, Judge, JudgedSentence, KnownOutput
+from sgdec.tasks.parts import mixes_of, part_scores
 from sgdec.tasks.scoring import ForbiddenOutput
 from sgdec.terminal import Bar, track
 from sgdec.trace.records import Tracing
@@ -242,7 +243,13 @@ def _judged(
         if found is not None and (source.max_length is None or len(found.tokens) <= source.max_length)
     ]
     judge = Judge(constellation.names, constellation.weights)
-    search = judge.search(output, others, bound)
+    search, model = judge.search(output, others, bound), judge.model(output, reference, forbidden)
+    if output is not None and search.better is not None:
+        inside = _inside(run, source, search.decision, search.better.scored, output)
+        search = replace(search, decision=inside)
+    if output is not None and reference is not None and model.by is not None:
+        pair = (output, reference) if model.by > 0 else (reference, output)
+        model = replace(model, decision=_inside(run, source, model.decision, *pair))
     optima = {"proven": search.better.scored if search.better else None, "none": output}
     return JudgedSentence(
         source.id,
@@ -258,10 +265,22 @@ def _judged(
         witnesses,
         optima.get(search.error),
         search,
-        judge.model(output, reference, forbidden),
+        model,
         0 if proof is None else proof.result.expansions,
         tuple(f"{what}: {problem}" for problem, what in problems.items()),
     )
+
+
+def _inside(
+    run: LoadedRun, source: Source, decision: Decision | None, better: Scored, worse: Scored
+) -> Decision | None:
+    """The decision, with what the parts of a mix add to it."""
+    if decision is None or decision.predictor not in mixes_of(run.parts.constellation):
+        return decision
+    pair = part_scores(run.parts.constellation, source, [better.tokens, worse.tokens])
+    ahead, behind = ({part: sum(own) for part, own in each[decision.predictor].items()} for each in pair)
+    apart = {part: ahead[part] - behind[part] if ahead[part] != behind[part] else 0.0 for part in ahead}
+    return replace(decision, inside=apart)
 
 
 def _forbidden(reference: Tokens | Exception, paths: Mapping[str, FollowedPath | None]) -> Forbidden | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sgdec.protocol import Hypothesis
 from sgdec.ranking import Ranking
@@ -57,6 +57,8 @@ class Decision:
     turning_weight: float | None
     """The weight of this predictor with which both hypotheses rank equally, all else unchanged; None if there
     is none with the sign of the present one."""
+    inside: Mapping[str, float] = field(default_factory=dict, repr=False)
+    """If the predictor is a mix, by part: the sum of its scores of the better one minus that of the other."""
 
 
 def decision(better: Scored, worse: Scored, names: Sequence[str], weights: Sequence[float | None]) -> Decision:

@@ -32,9 +32,7 @@ class Subject:
     @classmethod
     def of(cls, run: LoadedRun, budget: ProofBudget, stopping: Stopping) -> Subject:
         parts = run.parts
-        plugins = {
-            entry.name: ":".join(map(_plugin, (part.plugin for part in entry.parts))) for _, entry in parts.entries
-        }
+        plugins = {entry.name: entry.said(lambda part: _plugin(part.plugin)) for _, entry in parts.entries}
         weights = dict(zip(parts.constellation.names, parts.constellation.weights, strict=True))
         return cls(
             plugins, weights, parts.config.decoder_name, options_of(run), stopping.rule, _proof(budget)

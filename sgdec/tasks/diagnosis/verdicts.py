@@ -247,6 +247,7 @@ def _decision(decision: Decision | None) -> dict[str, Any] | None:
         "predictor": decision.predictor,
         "contributions": dict(decision.contributions),
         "turning_weight": decision.turning_weight,
+        **({"inside": dict(decision.inside)} if decision.inside else {}),
     }
 
 

@@ -1,0 +1,193 @@
+"""Wrapper: a model with other tokens, in the tokens of the run: ``hf,aligned:hf``.
+
+A token of the run, the leader's, spells some bytes w after a text x. Its score is the probability that the inner
+predictor, the follower, gives to these bytes, whatever tokens of its own spell them:
+
+    score of a token w   = log P(x w...) - log P(x...)
+    score of </s>        = log P(x </s>) - log P(x...)
+
+P is the probability of texts and of their prefixes that `bytes` computes. So the total of an output is the log of the
+follower's probability of its text, and models with different vocabularies form an ensemble, in any search. A token
+that is not a text, such as ``<unk>``, is forbidden; one that adds no text to a prefix scores 0.
+
+The scores of a row do not add up to 1: tokens of the leader can begin with each other, and then one's probability is
+part of the other's.
+
+It is on demand: it scores the tokens that other predictors leave. Without others that restrict, these are all tokens
+of the leader, and each needs the follower's scores inside of it: put `topk` around the leader.
+
+State: the follower's token sequences that cover the text (`bytes`), and the leader's spelling. Sequences are dropped
+as there: ``width`` keeps the most probable ones, ``min_share`` those with this share of the probability. Cost: one
+batch of the inner predictor for each length inside of candidates; almost all sequences that end inside of a candidate
+have a small share. Bounds: 0, or -inf if nothing covers the text. Relaxation: none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, NamedTuple
+
+import numpy as np
+from pydantic import Field
+
+import sgdec
+from sgdec import EOS, BatchPredictor, Context, Scores, SgdecError, Source, UsageError
+from sgdec.context import Vocabulary
+from sgdec.protocol import FORBIDDEN, Candidates, State
+from sgdec_predictors.bytes import FIRST, Bytes
+from sgdec_predictors.spelled.continuing import Continuations
+from sgdec_predictors.spelled.covering import BytePrefix, Element
+from sgdec_predictors.texts.spelling import Spelling
+from sgdec_predictors.wrapping.inner_tokens import Translator
+
+
+class AlignedPrefix(NamedTuple):
+    """One prefix of the leader's tokens."""
+
+    covered: BytePrefix
+    """The follower's sequences that cover its text."""
+    spelling: int
+    """The state of the leader's spelling after it."""
+
+
+class Aligned(Translator):
+    """The probability of texts in the tokens of another vocabulary.
+
+    >>> import math
+    >>> from sgdec.lifting import lift
+    >>> from sgdec.testing import Bonus
+    >>> from sgdec.context import Vocabularies
+    >>> from sgdec.vocabularies import SPECIAL, MixedVocabulary
+    >>> inner = lift(Bonus({3: math.log(0.5), 4: math.log(0.1), 5: math.log(0.2), 2: math.log(0.2)}, -math.inf))
+    >>> inner.vocabularies = Vocabularies(target=MixedVocabulary([*SPECIAL, "<M>a", "<M>b", "ab"]))
+    >>> leader = MixedVocabulary([*SPECIAL, "<M>a", "<M>b", "abb"])
+    >>> aligned = Aligned(inner, width=0, context=Context(vocabularies=Vocabularies(target=leader)))
+    >>> (row,) = aligned.predict_batch(aligned.initialize_batch([Source(1, ())]), [[2, 3, 5]]).rows
+    >>> [round(math.exp(row.get(token)), 9) for token in (2, 3, 5)]  # 0.5 x 0.1 x 0.1 for abb
+    [0.2, 0.7, 0.005]
+    """
+
+    max_score = 0.0
+
+    def __init__(
+        self,
+        inner: BatchPredictor,
+        width: Annotated[
+            int, Field(ge=0, description="limit on the follower's token sequences of a prefix; 0 = no limit, exact")
+        ] = 8,
+        min_share: Annotated[
+            float, Field(ge=0, lt=1, description="least share of a prefix's probability of a sequence that is kept")
+        ] = 0.01,
+        tokenisations: Annotated[
+            Literal["all", "canonical"],
+            Field(description="the follower's sequences that count: all that spell the text, or its tokenizer's own"),
+        ] = "all",
+        tokenizer: Annotated[str | None, Field(description="tokenizer of the follower, if it brings none")] = None,
+        context: Context | None = None,
+    ) -> None:
+        """Raises UsageError without a vocabulary of either side, SgdecError for one that does not spell texts."""
+        super().__init__(inner)
+        self.max_score = 0.0
+        leader = context.vocabularies.target if context else None
+        if leader is None:
+            raise UsageError(
+                "aligned: no predictor of the run says how its tokens are spelled: give a leader with a vocabulary, "
+                "such as hf,aligned:hf, or --tokenizer FILE."
+            )
+        self._bytes = _of_bytes(inner, width, min_share, tokenisations, tokenizer)
+        self._spelling = _spelling(leader)
+        least = math.log(min_share) if min_share else FORBIDDEN
+        self._continuations = Continuations(
+            self._bytes.trie, self._read, width, least, tokenisations == "canonical"
+        )
+
+    @classmethod
+    def inner_context(cls, context: Context, tokenizer: str | None = None, **options: Any) -> Context:
+        """The context of the follower, as in `bytes`."""
+        return Bytes.inner_context(context, tokenizer)
+
+    def inner_states(self, states: Sequence[AlignedPrefix]) -> Sequence[State]:
+        """Those of all elements that cover the text."""
+        return self._bytes.inner_states([state.covered for state in states])
+
+    def initialize_batch(self, sources: Sequence[Source]) -> list[AlignedPrefix]:
+        return [AlignedPrefix(covered, 0) for covered in self._bytes.initialize_batch(sources)]
+
+    def predict_batch(
+        self, states: Sequence[AlignedPrefix], candidates: Sequence[Candidates | None] | None = None
+    ) -> Scores:
+        """Raises SgdecError if inner scores are not log-probabilities."""
+        every = range(self._spelling.size)
+        asked = [every if own is None else own for own in candidates or [None] * len(states)]
+        covered = [state.covered for state in states]
+        rows = self._bytes.predict_batch(covered).values  # reads what covers them, too
+        assert rows is not None
+        adds = [self._spelling.adds[state.spelling] for state in states]
+        texts = [
+            list(dict.fromkeys(text for token in own if (text := spelled[token])))
+            for own, spelled in zip(asked, adds, strict=True)
+        ]
+        scores = self._continuations.scores([prefix.elements for prefix in covered], texts)
+        flat: list[float] = []
+        for own, spelled, text, score, row in zip(asked, adds, texts, scores, rows, strict=True):
+            known: dict[bytes | None, float] = {None: FORBIDDEN, b"": 0.0}
+            known.update(zip(text, np.minimum(score, 0.0).tolist(), strict=True))
+            end = float(row[EOS])
+            flat += [end if token == EOS else known[spelled[token]] for token in own]
+        return Scores.of_candidates(asked, np.array(flat))
+
+    def consume_batch(self, states: Sequence[AlignedPrefix], tokens: Sequence[int]) -> list[AlignedPrefix]:
+        covered = [state.covered for state in states]
+        left = [self._spelling.adds[state.spelling][token] for state, token in zip(states, tokens, strict=True)]
+        for row, text in enumerate(left):
+            if text is None:
+                covered[row], left[row] = BytePrefix(()), b""
+        place = 0
+        while waiting := [row for row, text in enumerate(left) if text is not None and len(text) > place]:
+            now = [left[row][place] + FIRST for row in waiting]  # type: ignore[index]  # none is None
+            after = self._bytes.consume_batch([covered[row] for row in waiting], now)
+            for row, prefix in zip(waiting, after, strict=True):
+                covered[row] = prefix
+            place += 1
+        return [
+            AlignedPrefix(prefix, int(self._spelling.after[state.spelling, token]))
+            for prefix, state, token in zip(covered, states, tokens, strict=True)
+        ]
+
+    def best_remaining(self, states: Sequence[AlignedPrefix]) -> list[float]:
+        """0, or -inf if no token sequence covers the text."""
+        return self._bytes.best_remaining([state.covered for state in states])
+
+    def summary(self) -> str | None:
+        """The line at the end of a run: how much of the probability was lost."""
+        return self._bytes.summary()
+
+    def _read(self, elements: Sequence[Element]) -> list[list[Element]]:
+        """New elements with their values, and those after tokens without text."""
+        prefixes = [BytePrefix([element]) for element in elements]
+        self._bytes.predict_batch(prefixes)
+        return [list(prefix.elements) for prefix in prefixes]
+
+
+def _of_bytes(
+    inner: BatchPredictor, width: int, min_share: float, tokenisations: Any, tokenizer: str | None
+) -> Bytes:
+    """The follower as a predictor of bytes; its messages name this wrapper."""
+    try:
+        return Bytes(inner, width, min_share, tokenisations, tokenizer)
+    except (UsageError, SgdecError) as error:
+        said = str(error).replace("--bytes.", "--aligned.").removeprefix("bytes: ")
+        raise type(error)(f"aligned: {said}") from None
+
+
+def _spelling(leader: Vocabulary) -> Spelling:
+    try:
+        return Spelling.of(leader)
+    except SgdecError as error:
+        raise SgdecError(f"aligned: {error}") from None
+
+
+@sgdec.hookimpl
+def sgdec_predictors() -> dict[str, type[BatchPredictor]]:
+    return {"aligned": Aligned}
