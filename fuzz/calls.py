@@ -253,7 +253,8 @@ def _kinds() -> dict[str, list[str]]:
 
 
 def _wrappers() -> list[str]:
-    return ["rank", "maskvocab", "skipvocab", "idxmap", "altsrc", "fsttok", "word2char", "temperature", "repetition"]
+    return ["rank", "maskvocab", "skipvocab", "idxmap", "altsrc", "fsttok", "word2char", "temperature", "repetition",
+            "bytes"]  # fmt: skip
 
 
 def call(name: str, base: Sequence[files.FileTarget], **more: Any) -> CallTarget:

@@ -2,8 +2,8 @@ r"""Wrapper: the probability of texts, byte by byte, from a predictor of tokens;
 
 The probability of a text is the sum over all token sequences that spell it. A sequence z *covers* a prefix of bytes x
 if all its tokens but the last spell a part of x, and the last one reaches the end of x or goes beyond it (Vieira et
-al. 2025, "From language models over tokens to language models over characters", section 3). With P_inner(z) =
-prod P_inner(z_i | z_1 ... z_i-1),
+al. 2025, "From language models over tokens to language models over characters"). With P_inner(z) = prod P_inner(z_i |
+z_1 ... z_i-1),
 
     P(x...)           = sum over z that cover x of P_inner(z)
     score of byte b   = log P(x b...) - log P(x...)
@@ -133,9 +133,6 @@ class Bytes(Translator):
         self._least = math.log(min_share) if min_share else FORBIDDEN
         self._limits = f"width {width}" + (f" and min_share {min_share:g}" if min_share else "")
         self._lost, self._consumed = 0.0, 0
-        self._release = ability(inner, "release")
-        if self._release:
-            self.release = self._release_inner
         self._key_of = None if self._canonical else ability(inner, "state_key")
         if self._key_of:
             self.state_key = self._state_key
@@ -153,8 +150,8 @@ class Bytes(Translator):
         return replace(context, vocabularies=vocabularies, vocab_size=target.size if target else None)
 
     def inner_states(self, states: Sequence[BytePrefix]) -> list[State]:
-        """Those of all elements, prefix after prefix; an empty prefix has one element."""
-        return self._inner.states(element.inner for prefix in states for element in prefix.elements)
+        """Those of all elements that follow from no other, prefix after prefix; an empty prefix has one."""
+        return self._inner.states(each.inner for prefix in states for each in prefix.elements if not each.silent)
 
     def initialize_batch(self, sources: Sequence[Source]) -> list[BytePrefix]:
         return [BytePrefix([Element(empty, 0, 0.0)]) for empty in self._inner.begin(sources)]
@@ -197,18 +194,13 @@ class Bytes(Translator):
             )
         return "; ".join(filter(None, texts)) or None
 
-    def _release_inner(self, roots: Sequence[BytePrefix]) -> None:
-        """The first element of an empty prefix is the empty inner prefix; tokens without text may be in others."""
-        assert self._release is not None
-        self._release(self._inner.states(root.elements[0].inner for root in roots))
-
     def _state_key(self, states: Sequence[BytePrefix]) -> list[Hashable]:
         """Elements with equal futures and equal scores."""
         assert self._key_of is not None
         keys = iter(self._key_of(self.inner_states(states)))
         return [
-            frozenset(Counter((each.node, next(keys), each.weight) for each in prefix.elements).items())
-            for prefix in states
+            frozenset(Counter((each.node, next(keys), each.weight) for each in elements).items())
+            for elements in ([each for each in prefix.elements if not each.silent] for prefix in states)
         ]
 
     def _read(self, prefixes: Sequence[BytePrefix]) -> None:
@@ -226,8 +218,9 @@ class Bytes(Translator):
                 silent, known = self._known(element)
                 covers[i].append(known)
                 first = int(self.trie.first[element.node])
-                more = ended(self.trie, known, first, silent, self._canonical is not None)
-                after += [(i, each) for each in more]
+                for each in ended(self.trie, known, first, silent, self._canonical is not None):
+                    each.silent = True
+                    after.append((i, each))
             for _, element in waiting:
                 element.inner.forget()
             waiting = after

@@ -534,6 +534,7 @@ def test_sentences_end_for_the_inner_predictor_without_their_tokens() -> None:
     roots = texts.initialize_batch([SOURCE, Source(2, (3,))])
     texts.predict_batch(roots)
     assert len(roots[0].elements) == 2
+    assert texts.state_key(roots[:1]) == texts.state_key(texts.initialize_batch([SOURCE]))  # read or not
     texts.release(roots)
     assert inner.released == inner.initialize_batch([SOURCE, Source(2, (3,))])
     assert not hasattr(around(Keyless(inner._simple.table), vocabulary), "release")

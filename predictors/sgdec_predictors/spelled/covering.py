@@ -36,6 +36,8 @@ class Element:
     """The score of ``</s>`` after the complete tokens; -inf inside a token."""
     tokens: tuple[int, ...] = ()
     """The complete tokens, if only canonical ones count."""
+    silent: bool = False
+    """Whether its last token has no text, so that it follows from another element of the same prefix."""
 
 
 class BytePrefix:
