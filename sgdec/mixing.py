@@ -23,7 +23,7 @@ import numpy as np
 from sgdec import arrays
 from sgdec.arrays import FORBIDDEN, Array, Floats, Ints
 from sgdec.context import Context, Vocabularies
-from sgdec.errors import UsageError
+from sgdec.errors import SgdecError, UsageError
 from sgdec.protocol import BatchPredictor, Candidates, Scores, Source, State, ability
 from sgdec.scores import SparseRow
 from sgdec.sparse import Wanted
@@ -152,8 +152,7 @@ class Mix(BatchPredictor):
             wanted = Wanted.of(range(len(states)), asked)
             found = self._combined(*_in_rows(wanted, _picked(answers, places, wanted)), memories)
             return Scores.of_candidates(asked, arrays.to_numpy(found)[_cells(wanted)])
-        width = next((answer.width for answer in answers if answer is not None and answer.width is not None), None)
-        if width is not None:
+        if (width := self._width(answers)) is not None:
             return Scores.dense(self._combined(_matrices(answers, places, width), None, memories))
         return self._combined_lists(answers, places, memories)
 
@@ -176,8 +175,7 @@ class Mix(BatchPredictor):
         if self._remembers and scores is not None:
             by_row = scores.T.tolist()
             memories = [self.remember(memory, own) for memory, own in zip(memories, by_row, strict=True)]
-        return [MixState(parts, memory) for *parts_of, memory in zip(*columns, memories, strict=True)
-                for parts in [tuple(parts_of)]]  # fmt: skip
+        return [MixState(tuple(parts), memory) for *parts, memory in zip(*columns, memories, strict=True)]
 
     def part_scores(self, states: Sequence[MixState], tokens: Sequence[int]) -> list[dict[str, float]]:
         """For each state the scores of one next token by part, -inf if a part has ended; for explanations."""
@@ -238,6 +236,18 @@ class Mix(BatchPredictor):
             asked = None if candidates is None else [candidates[row] for row in going]
             answers.append(part.predict_batch([states[row].parts[k] for row in going], asked))
         return answers, places
+
+    def _width(self, answers: Sequence[Scores | None]) -> int | None:
+        """V, if a part scores whole rows. Raises SgdecError if parts have different numbers of tokens."""
+        widths = {
+            name: answer.width
+            for name, answer in zip(self.inner, answers, strict=True)
+            if answer is not None and answer.width is not None
+        }
+        if len(set(widths.values())) > 1:
+            said = " and ".join(f"{name} {width}" for name, width in widths.items())
+            raise SgdecError(f"the parts of a mix score different numbers of tokens: {said}. Give one vocabulary.")
+        return next(iter(widths.values()), None)
 
     def _scores_of(self, states: Sequence[MixState], tokens: Sequence[int]) -> Floats:
         """``[K, rows]``: the scores of one next token of each state; of the last prediction if it was of them all."""

@@ -69,8 +69,6 @@ class Aligned(Translator):
     [0.2, 0.7, 0.005]
     """
 
-    max_score = 0.0
-
     def __init__(
         self,
         inner: BatchPredictor,

@@ -97,8 +97,6 @@ class Bytes(Translator):
     0.05
     """
 
-    max_score = 0.0
-
     def __init__(
         self,
         inner: BatchPredictor,

@@ -219,7 +219,7 @@ DECODE = ["decode", "--predictors", "wc", "--decoder", "greedy", "--input-format
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["--predictors", "wd"], "no predictor named 'wd'. Did you mean 'wc'? Available: altsrc, bow, "),
+        (["--predictors", "wd"], "no predictor named 'wd'. Did you mean 'wc'? Available: aligned, altsrc, bow, "),
         (["--predictors", "beam"], "no predictor named 'beam' ('beam' is a decoder). "),
         (["--predictors", "wc,,wc"], "a name is missing in entry 2. Expected a comma list"),
         (["--decoder", "bean"], "no decoder named 'bean'. Did you mean 'beam'? Available: astar, beam, "),

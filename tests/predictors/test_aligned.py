@@ -32,7 +32,7 @@ from tests.helpers.breadth import EXHAUSTIVE
 from tests.helpers.toy_spellings import Pieces, Tokens, Toy, drawn, probabilities
 
 SOURCE = Source(1, (3, 4))
-SEEDS = range(1000 if EXHAUSTIVE else 150)
+SEEDS = range(1000 if EXHAUSTIVE else 60)
 
 
 def in_tokens_of(leader: Vocabulary, table: Floats, follower: Vocabulary, **options: Any) -> Aligned:
@@ -178,6 +178,7 @@ def test_wrong_sides_are_one_line() -> None:
 
 
 class TestContract(PredictorContract):
+    plugin = "aligned"
     vocab_size = 8
     options: ClassVar[dict[str, Any]] = {}
     walk_length = 4
@@ -198,6 +199,7 @@ class TestContractOnDemand(TestContract):
 
 
 class TestTopTokens(PredictorContract):
+    plugin = "topk"
     vocab_size = 8
 
     def make(self) -> BatchPredictor:

@@ -62,7 +62,7 @@ from tests.helpers.vocabularies import made, trained
 
 OWN = ByteVocabulary()
 SOURCE = Source(1, (3, 4))
-SEEDS = range(1000 if EXHAUSTIVE else 200)
+SEEDS = range(1000 if EXHAUSTIVE else 80)
 
 
 class Keyless(BatchTable):

@@ -15,7 +15,7 @@ from sgdec_predictors.contrast import Contrast
 from sgdec_predictors.interpolate import Interpolate
 
 from sgdec.context import EOS, Context
-from sgdec.errors import UsageError
+from sgdec.errors import SgdecError, UsageError
 from sgdec.lifting import lift
 from sgdec.mixing import Mix
 from sgdec.protocol import FORBIDDEN, BatchPredictor, Scores, Source
@@ -263,6 +263,12 @@ def test_parts_that_need_the_number_of_tokens_say_so() -> None:
     parts = {"a": lift(Bonus({EOS: 0.5}, default=-1.0)), "b": lift(Bonus({3: 0.5}, default=-1.0))}
     mix = Interpolate(parts, scheme="entropy")
     with pytest.raises(UsageError, match=r"a\+b: the number of tokens that share a score is unknown"):
+        mix.predict_batch(mix.initialize_batch([Source(1, (3,))]))
+
+
+def test_parts_with_other_numbers_of_tokens_are_refused() -> None:
+    mix = Interpolate({"a": BatchTable(np.zeros((V, V))), "b": BatchTable(np.zeros((V + 1, V + 1)))})
+    with pytest.raises(SgdecError, match="score different numbers of tokens: a 4 and b 5"):
         mix.predict_batch(mix.initialize_batch([Source(1, (3,))]))
 
 
