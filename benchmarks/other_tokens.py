@@ -4,12 +4,12 @@
 that was lost, and the rows that the model was asked for, by `width`. Without a limit, elements with the same n-gram
 history are merged, so that exact sums are affordable; the other lines have no keys, as neural models have none.
 
-    python benchmarks/tokenizers.py widths --lm pieces.arpa --tokenizer pieces.spm --text TEXT [--lines 40]
+    python benchmarks/other_tokens.py widths --lm pieces.arpa --tokenizer pieces.spm --text TEXT [--lines 40]
 
 ``pair``: two translation models with different tokenizers, alone and as ``topk:nmt,aligned:nmt``: beam 5, 64
 sentences in flight, CPU time of one thread, medians of rounds that alternate.
 
-    python benchmarks/tokenizers.py pair --leader A/best --follower B/best --text TEXT [--lines 64] [--k 20]
+    python benchmarks/other_tokens.py pair --leader A/best --follower B/best --text TEXT [--lines 64] [--k 20]
 """
 
 from __future__ import annotations
