@@ -75,13 +75,18 @@ class Context:
     def once(self, key: Hashable, load: Callable[[], T]) -> T:
         """The result of ``load``, which is called once for a key, in this context and those made from it.
 
-        For what several predictors of a run read and none changes, such as a model that is named twice.
+        For what several predictors of a run read and none changes, such as a model that is named twice. Contexts with
+        another device, precision or determinism load their own.
 
+        >>> from dataclasses import replace
         >>> context = Context()
         >>> context.once("numbers", lambda: [1, 2]) is context.once("numbers", lambda: [3])
         True
+        >>> replace(context, precision="bf16").once("numbers", lambda: [3])
+        [3]
         """
-        if key not in self.loaded:
-            self.loaded[key] = load()
-        found: T = self.loaded[key]
+        whole = key, self.device, self.precision, self.deterministic
+        if whole not in self.loaded:
+            self.loaded[whole] = load()
+        found: T = self.loaded[whole]
         return found

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from sgdec.context import EOS
 from sgdec.mixing import Mix
-from sgdec.protocol import FORBIDDEN, BatchPredictor, Source, State
+from sgdec.protocol import FORBIDDEN, BatchPredictor, Source, State, ability
 from sgdec.search.constellation import Constellation
 from sgdec.trace.records import SentenceTrace
 from sgdec.trace.writing import DECIMALS
@@ -39,14 +39,14 @@ def part_scores(
 ) -> list[PartScores]:
     """For each output, its tokens without ``</s>``, the scores of the parts of all mixes; empty without mixes."""
     found: list[dict[str, dict[str, list[float]]]] = [{} for _ in outputs]
-    for name, chain in mixes_of(constellation).items():
+    for name, chain in mixes_of(constellation).items() if outputs else ():
         outer, mix = chain[0], chain[-1]
         assert isinstance(mix, Mix)
         for each in found:
             each[name] = {part: [] for part in mix.inner}
         going = list(range(len(outputs)))
-        states = outer.initialize_batch([source] * len(outputs))
-        for place in range(1 + max(map(len, outputs), default=-1)):
+        states = roots = outer.initialize_batch([source] * len(outputs))
+        for place in range(1 + max(map(len, outputs))):
             tokens = [(*outputs[number], EOS)[place] for number in going]
             inner = _inside(chain, states)
             for number, scores in zip(going, mix.part_scores(inner, tokens), strict=True):
@@ -58,6 +58,8 @@ def part_scores(
             if going:
                 after = [outputs[number][place] for number in going]
                 states = outer.consume_batch([state for state, _ in longer], after)
+        if (release := ability(outer, "release")) is not None:
+            release(roots)
     return list(found)
 
 

@@ -7,8 +7,11 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from sgdec_decoders.beam import BeamDecoder
 from sgdec_predictors.altsrc import AltSrc
+from sgdec_predictors.interpolate import Interpolate
 from sgdec_predictors.nmt import NmtPredictor
 
 import sgdec
@@ -17,7 +20,10 @@ from sgdec.errors import UsageError
 from sgdec.mixing import Mix
 from sgdec.plugins.predictor_list import parse_predictors
 from sgdec.protocol import Source
+from sgdec.search.constellation import Constellation
+from sgdec.search.scheduler import Scheduler
 from sgdec.tasks.parts import part_scores
+from sgdec.testing.toys import BatchTable
 from sgdec.trace.reading import read_trace
 from tests.helpers.tiny_models import write_checkpoint
 
@@ -189,6 +195,36 @@ def test_a_model_that_is_named_twice_is_in_memory_once(models: tuple[str, str], 
     (scores,) = part_scores(run.parts.constellation, Source(1, found.source_tokens, "a b c"), [found.best.tokens])
     expected = [1.5 * a - 0.5 * b for a, b in zip(*scores["guided"].values(), strict=True)]
     assert found.best.score == pytest.approx(sum(expected), abs=1e-5)
+
+
+def test_a_sentence_that_fails_has_no_parts(
+    models: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = tmp_path / "gap.txt"
+    text.write_text("a b\n\nc\n")
+    command = ["--predictors", "interpolate:nmt+rnnlm", "--nmt.model", models[0], "--rnnlm.model", models[1]]
+    outputs = ["--ledger", "--output-format", "jsonl", "--trace", str(tmp_path / "trace.jsonl")]
+    assert main(["decode", *command, *outputs, str(text)]) == 1
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [len(row["hypotheses"]) for row in rows] == [1, 0, 1]
+    assert [len(trace.hypotheses) for trace in read_trace(tmp_path / "trace.jsonl").sentences] == [1, 0, 1]
+
+
+def test_what_parts_keep_of_a_sentence_is_released() -> None:
+    released: list[Any] = []
+
+    class Keeping(BatchTable):
+        def release(self, roots: Any) -> None:
+            released.extend(roots)
+
+    table = np.log(np.full((4, 4), 0.25))
+    mix = Interpolate({"a": Keeping(table), "b": BatchTable(table)})
+    constellation = Constellation.of({"mix": mix}, vocab_size=4)
+    source = Source(1, (3,), max_length=2)
+    (found,) = part_scores(constellation, source, [(3,)])
+    assert found["mix"]["a"] == pytest.approx([math.log(0.25)] * 2) and len(released) == 1
+    list(Scheduler(constellation, BeamDecoder(size=2)).run([source]))
+    assert len(released) == 2
 
 
 def test_a_trace_has_the_scores_of_parts(

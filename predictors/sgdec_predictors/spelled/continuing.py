@@ -19,6 +19,10 @@ from sgdec_predictors.spelled.covering import Element
 from sgdec_predictors.spelled.trie import SpellingTrie, log_sums, log_sums_by_place
 
 
+MOST_PATHS = 1 << 18
+"""The number of ways through the trie that are remembered, about 50 MB."""
+
+
 class Way(NamedTuple):
     """The way of some bytes through the trie."""
 
@@ -130,6 +134,8 @@ class ContinuedTexts:
                     break
                 if length < len(text) and self._first[at] < self._inside[at]:
                     inside.append((length, at))
+            if len(self._paths) >= MOST_PATHS:
+                self._paths.clear()
             found = self._paths[key] = Way(at, tuple(inside))
         return found
 
