@@ -208,6 +208,9 @@ TARGETS: tuple[FileTarget, ...] = (
            "--temperature.value 1 --aligned.tokenizer letters.spm --ngram.path model.arpa --input-format ids "
            "--max-length 3 in.ids",
            "in.ids letters.spm:spm model.arpa", rows=SENTENCES),
+    target("interpolate", "decode --predictors interpolate:topk:ngram+nmt --topk.k 3 --ngram.path model.arpa "
+           "--nmt.model model --ledger --output-format jsonl --input-format ids --max-length 3 in.ids",
+           f"in.ids model.arpa:text model=transformer {MODEL}", rows=SENTENCES),
     # Language models.
     decode("ngram", "ngram --ngram.path model.arpa", "model.arpa:text"),
     decode("srilm gz", "srilm --srilm.path model.arpa.gz", "model.arpa.gz:gzip-text"),

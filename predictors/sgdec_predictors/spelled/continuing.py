@@ -18,7 +18,6 @@ from sgdec.protocol import FORBIDDEN
 from sgdec_predictors.spelled.covering import Element
 from sgdec_predictors.spelled.trie import SpellingTrie, log_sums, log_sums_by_place
 
-
 MOST_PATHS = 1 << 18
 """The number of ways through the trie that are remembered, about 50 MB."""
 
