@@ -20,7 +20,7 @@ from sgdec.cli.main import main
 from sgdec.errors import SgdecError, UsageError
 from sgdec.models.base import ModelContext, Seq2Seq
 from sgdec.models.gnmt import GAMMA, GNMT
-from sgdec.models.kernels import Kernels, packs
+from sgdec.models.kernels import Kernels, RowKernels, int8_by_row, packed_linear, packs
 from sgdec.models.quantisation import Int8Kernels, quantise
 from sgdec.training.preparing import prepare
 from tests.helpers.tiny_models import write_checkpoint
@@ -347,6 +347,12 @@ def test_a_transformer_needs_no_quantised_copy(tmp_path: Path, capsys: pytest.Ca
     assert kept == (torch.bfloat16 if packs(torch.bfloat16) else torch.float32)
     assert main(["quantize", str(folder), "--output", str(tmp_path / "int8")]) == 2
     assert "needs no quantised copy: give the model itself to --precision int8." in capsys.readouterr().err
+
+
+def test_its_products_are_those_of_rows_in_8_bits() -> None:
+    weight, x = torch.randn(7, 48), torch.randn(5, 48)
+    assert torch.equal(RowKernels().linear(weight)(x), int8_by_row(weight)(x))
+    assert not torch.equal(RowKernels().linear(weight)(x), packed_linear(weight)(x))
 
 
 def test_steps_of_a_transformer_in_int8_are_one_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

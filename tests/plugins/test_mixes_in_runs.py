@@ -268,3 +268,18 @@ def test_a_diagnosis_says_which_part_decides(
         sign = 1.0 if row["model"]["by"] > 0 else -1.0
         expected = {part: sign * (sums[0][part] - sums[1][part]) for part in inside}
         assert inside == pytest.approx(expected, abs=1e-4)
+
+
+def test_parts_inside_a_wrapper_with_states_of_its_own(models: tuple[str, str], text: str) -> None:
+    run = sgdec.load(
+        "repetition:(interpolate:nmt+rnnlm)", nmt={"model": models[0]}, rnnlm={"model": models[1]},
+        repetition={"penalty": 1.5},
+    )  # fmt: skip
+    plain = sgdec.load("interpolate:nmt+rnnlm", nmt={"model": models[0]}, rnnlm={"model": models[1]})
+    (found,) = run.decode(["a b c"])
+    source = Source(1, found.source_tokens, "a b c")
+    (wrapped,), (alone,) = (
+        part_scores(each.parts.constellation, source, [found.best.tokens]) for each in (run, plain)
+    )
+    assert [*wrapped] == ["repetition"]
+    assert {part: pytest.approx(own) for part, own in wrapped["repetition"].items()} == alone["interpolate"]

@@ -272,6 +272,33 @@ def test_parts_with_other_numbers_of_tokens_are_refused() -> None:
         mix.predict_batch(mix.initialize_batch([Source(1, (3,))]))
 
 
+def test_tokens_that_share_a_score_count_as_many_as_they_are() -> None:
+    """Of five tokens one is listed; and where all are listed, no other token has the default."""
+    one = {"a": lift(Bonus({3: math.log(0.2)}, default=math.log(0.1))), "b": lift(Bonus({3: 0.0}, default=0.0))}
+    mix = Contrast(one, (1.0, 1.0), normalize=True, context=Context(vocab_size=5))
+    (row,) = mix.predict_batch(mix.initialize_batch([Source(1, (3,))])).rows
+    assert row.get(3) == pytest.approx(math.log(0.2 / 0.6)) and row.default == pytest.approx(math.log(0.1 / 0.6))
+    every = {name: lift(Bonus({0: -1.0, 1: -1.0, 2: -1.0, 3: -2.0}, default=9.0)) for name in "ab"}
+    plausible = Contrast(every, (1.0, 0.0), plausibility=math.exp(-0.5), context=Context(vocab_size=4))
+    (row,) = plausible.predict_batch(plausible.initialize_batch([Source(1, (3,))])).rows
+    assert [row.get(token) for token in range(4)] == [-1.0, -1.0, -1.0, FORBIDDEN]
+
+
+def test_prefixes_of_different_predictions_are_consumed_together() -> None:
+    rng = np.random.default_rng(4)
+    tables = [np.log(rng.dirichlet(np.ones(V), V)) for _ in range(2)]
+    parts = {name: BatchTable(table) for name, table in zip("ab", tables, strict=True)}
+    mix = Interpolate(parts, scheme="bayesian")
+    (first,) = mix.initialize_batch([Source(1, (3,))])
+    mix.predict_batch([first])
+    (later,) = mix.consume_batch([first], [3])
+    mix.predict_batch([later])  # the last prediction knows only this one
+    together = mix.consume_batch([first, later], [2, 1])
+    alone = [mix.consume_batch([state], [token])[0] for state, token in ((first, 2), (later, 1))]
+    for one, other in zip(together, alone, strict=True):
+        assert one.memory == pytest.approx(other.memory, abs=1e-12)
+
+
 def test_a_key_needs_keys_of_all_parts_and_includes_what_is_remembered() -> None:
     table = np.log(np.full((V, V), 0.25))
     keyed = Interpolate({"a": BatchTable(table), "b": BatchTable(table + 0.1)}, scheme="bayesian")
