@@ -27,29 +27,37 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
 
 import sgdec
 from sgdec import EOS, BatchPredictor, Context, Scores, SgdecError, Source, UsageError
+from sgdec.arrays import Ints
 from sgdec.context import Vocabulary
 from sgdec.protocol import FORBIDDEN, Candidates, State, ability
-from sgdec_predictors.bytes import FIRST, Bytes
-from sgdec_predictors.spelled.continuing import ContinuedTexts
+from sgdec_predictors.bytes import Bytes
+from sgdec_predictors.spelled.continuing import ContinuedPrefix, Continuing
 from sgdec_predictors.spelled.covering import BytePrefix, Element
+from sgdec_predictors.spelled.leading import EMPTY, LeaderTexts
+from sgdec_predictors.spelled.trie import log_sums_by_place
 from sgdec_predictors.texts.spelling import Spelling
 from sgdec_predictors.wrapping.inner_tokens import Translator
 
 
-class AlignedPrefix(NamedTuple):
+class AlignedPrefix:
     """One prefix of the leader's tokens."""
 
-    covered: BytePrefix
-    """The follower's sequences that cover its text."""
-    spelling: int
-    """The state of the leader's spelling after it."""
+    __slots__ = ("continued", "elements", "spelling")
+
+    def __init__(self, elements: Sequence[Element], spelling: int) -> None:
+        self.elements = elements
+        """The follower's sequences that cover its text."""
+        self.spelling = spelling
+        """The state of the leader's spelling after it."""
+        self.continued: ContinuedPrefix | None = None
+        """What is known of its continuations."""
 
 
 class Aligned(Translator):
@@ -96,11 +104,12 @@ class Aligned(Translator):
             )
         self._bytes = _of_bytes(inner, width, min_share, tokenisations, tokenizer)
         self._spelling = _spelling(leader)
+        self._texts = LeaderTexts(self._spelling)
         if (release := ability(self._bytes, "release")) is not None:
             self.release = partial(self._release, release)
         least = math.log(min_share) if min_share else FORBIDDEN
-        self._continuations = ContinuedTexts(
-            self._bytes.trie, self._read, width, least, tokenisations == "canonical"
+        self._continuing = Continuing(
+            self._bytes.trie, self._texts, self._read, width, least, tokenisations == "canonical"
         )
 
     @classmethod
@@ -110,10 +119,10 @@ class Aligned(Translator):
 
     def inner_states(self, states: Sequence[AlignedPrefix]) -> Sequence[State]:
         """Those of all elements that cover the text."""
-        return self._bytes.inner_states([state.covered for state in states])
+        return self._bytes.inner_states([BytePrefix(state.elements) for state in states])
 
     def initialize_batch(self, sources: Sequence[Source]) -> list[AlignedPrefix]:
-        return [AlignedPrefix(covered, 0) for covered in self._bytes.initialize_batch(sources)]
+        return [AlignedPrefix(covered.elements, 0) for covered in self._bytes.initialize_batch(sources)]
 
     def predict_batch(
         self, states: Sequence[AlignedPrefix], candidates: Sequence[Candidates | None] | None = None
@@ -121,45 +130,34 @@ class Aligned(Translator):
         """Raises SgdecError if inner scores are not log-probabilities."""
         every = range(self._spelling.size)
         asked = [every if own is None else own for own in candidates or [None] * len(states)]
-        covered = [state.covered for state in states]
-        rows = self._bytes.predict_batch(covered).values  # reads what covers them, too
-        assert rows is not None
-        adds = [self._spelling.adds[state.spelling] for state in states]
-        texts = [
-            list(dict.fromkeys(text for token in own if (text := spelled[token])))
-            for own, spelled in zip(asked, adds, strict=True)
-        ]
-        scores = self._continuations.scores([prefix.elements for prefix in covered], texts)
-        flat: list[float] = []
-        for own, spelled, wanted, score, row in zip(asked, adds, texts, scores, rows, strict=True):
-            known: dict[bytes | None, float] = {None: FORBIDDEN, b"": 0.0}
-            known |= zip(wanted, np.minimum(score, 0.0).tolist(), strict=True)
-            end = float(row[EOS])
-            flat += [end if token == EOS else known[spelled[token]] for token in own]
-        return Scores.of_candidates(asked, np.array(flat))
+        texts = [self._texts.of[state.spelling, own] for state, own in zip(states, asked, strict=True)]
+        known = self._continued(states, texts)
+        flat = []
+        for own, numbers, continued, end in zip(asked, texts, known, self._ends(states), strict=True):
+            scores = np.where(numbers == EMPTY, 0.0, FORBIDDEN)
+            longer = numbers > EMPTY
+            scores[longer] = np.minimum(continued.scores[continued.places(numbers[longer])], 0.0)
+            scores[np.equal(own, EOS)] = end
+            flat.append(scores)
+        return Scores.of_candidates(asked, np.concatenate(flat) if flat else np.zeros(0))
 
     def consume_batch(self, states: Sequence[AlignedPrefix], tokens: Sequence[int]) -> list[AlignedPrefix]:
-        covered = [state.covered for state in states]
-        left: list[bytes] = []
-        for row, (state, token) in enumerate(zip(states, tokens, strict=True)):
-            text = self._spelling.adds[state.spelling][token]
-            left.append(text or b"")
-            if text is None:
-                covered[row] = BytePrefix(())
-        for place in range(max(map(len, left), default=0)):
-            rows = [row for row, text in enumerate(left) if len(text) > place]
-            now = [left[row][place] + FIRST for row in rows]
-            after = self._bytes.consume_batch([covered[row] for row in rows], now)
-            for row, prefix in zip(rows, after, strict=True):
-                covered[row] = prefix
-        return [
-            AlignedPrefix(prefix, int(self._spelling.after[state.spelling, token]))
-            for prefix, state, token in zip(covered, states, tokens, strict=True)
+        spelling = [state.spelling for state in states]
+        texts = self._texts.of[spelling, tokens]
+        after = self._spelling.after[spelling, tokens].tolist()
+        known = self._continued(states, list(texts[:, None]))
+        longer = (texts > EMPTY).nonzero()[0].tolist()
+        covers = [self._continuing.after(known[row], int(texts[row])) for row in longer]
+        covered = dict(zip(longer, self._bytes.covered(covers), strict=True))
+        elements = [
+            covered[row].elements if row in covered else state.elements if texts[row] == EMPTY else ()
+            for row, state in enumerate(states)
         ]
+        return list(map(AlignedPrefix, elements, after))
 
     def best_remaining(self, states: Sequence[AlignedPrefix]) -> list[float]:
         """0, or -inf if no token sequence covers the text."""
-        return self._bytes.best_remaining([state.covered for state in states])
+        return [0.0 if state.elements else FORBIDDEN for state in states]
 
     def summary(self) -> str | None:
         """The line at the end of a run: how much of the probability was lost."""
@@ -167,13 +165,37 @@ class Aligned(Translator):
 
     @staticmethod
     def _release(release: Callable[[Sequence[BytePrefix]], Any], roots: Sequence[AlignedPrefix]) -> None:
-        release([root.covered for root in roots])
+        release([BytePrefix(root.elements) for root in roots])
 
-    def _read(self, elements: Sequence[Element]) -> list[list[Element]]:
-        """New elements with their values, and those after tokens without text."""
-        prefixes = [BytePrefix([element]) for element in elements]
-        self._bytes.predict_batch(prefixes)
-        return [list(prefix.elements) for prefix in prefixes]
+    def _continued(self, states: Sequence[AlignedPrefix], texts: Sequence[Ints]) -> list[ContinuedPrefix]:
+        """What is known of these states' continuations, which are computed if they are not known yet."""
+        wanted: dict[AlignedPrefix, list[Ints]] = {}
+        for state, numbers in zip(states, texts, strict=True):
+            wanted.setdefault(state, []).append(numbers[numbers > EMPTY])
+        needed = {state: np.unique(np.concatenate(several)) for state, several in wanted.items()}
+        new = [state for state, own in needed.items() if state.continued is None or not state.continued.has(own)]
+        if new:
+            for state, elements in zip(new, self._read([state.elements for state in new]), strict=True):
+                state.elements = elements
+            found = self._continuing.continued([state.elements for state in new], [needed[state] for state in new])
+            for state, continued in zip(new, found, strict=True):
+                state.continued = continued
+        return [state.continued for state in states if state.continued is not None]
+
+    def _ends(self, states: Sequence[AlignedPrefix]) -> list[float]:
+        """The scores of ``</s>``."""
+        row = np.arange(len(states)).repeat([len(state.elements) for state in states])
+        scores = np.array([each.weight + each.end for state in states for each in state.elements])
+        found: list[float] = np.minimum(log_sums_by_place(row, scores, len(states)), 0.0).tolist()
+        return found
+
+    def _read(self, unread: Sequence[Sequence[Element]]) -> list[list[Element]]:
+        """The elements with their values, and those after tokens without text."""
+        covers, new = self._bytes.read(unread)
+        with np.errstate(over="ignore", divide="ignore"):
+            sums = np.log([np.exp(each.values).sum() + np.exp(each.end) for each in new if each.values is not None])
+        self._bytes.require_probabilities(sums)
+        return covers
 
 
 def _of_bytes(

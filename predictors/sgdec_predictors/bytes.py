@@ -173,6 +173,10 @@ class Bytes(Translator):
             else []
             for prefix, token in zip(states, tokens, strict=True)
         ]
+        return self.covered(covers)
+
+    def covered(self, covers: list[list[Element]]) -> list[BytePrefix]:
+        """The prefixes that these elements cover: merged, the most probable ones, with relative weights."""
         covers = self._merged(covers)
         return list(map(self._settled, covers, masses(covers)))
 
@@ -202,19 +206,39 @@ class Bytes(Translator):
         ]
 
     def _read(self, prefixes: Sequence[BytePrefix]) -> None:
-        """Compute the rows of prefixes; asks the inner predictor in one batch for all elements at roots.
-
-        A token without text leads from one root to another; those after it are one more batch.
-        """
+        """Compute the rows of prefixes."""
         new = list(dict.fromkeys(prefix for prefix in prefixes if prefix.row is None))
-        covers = [[each for each in prefix.elements if each.values is not None] for prefix in new]
-        waiting = [(i, each) for i, prefix in enumerate(new) for each in prefix.elements if each.values is None]
+        if not new:
+            return
+        covers, _ = self.read([prefix.elements for prefix in new])
+        rows, inner = rows_of(self.trie, covers)
+        self.require_probabilities(inner)
+        for prefix, cover, row in zip(new, covers, rows, strict=True):
+            prefix.elements = cover
+            prefix.row = np.minimum(row, 0.0)  # sums of rounded probabilities can exceed 1
+
+    def read(self, unread: Sequence[Sequence[Element]]) -> tuple[list[list[Element]], list[Element]]:
+        """The elements that cover prefixes, all with values; and those that the inner predictor was asked for.
+
+        It is asked in one batch about all elements at roots. A token without text leads from one root to another;
+        those after it are one more batch.
+        """
+        asked: list[Element] = []
+        covers = [[each for each in cover if each.values is not None] for cover in unread]
+        waiting = []
+        for i, cover in enumerate(unread):
+            for each in cover:
+                if each.known is not None:
+                    covers[i] += each.shifted()
+                elif each.values is None:
+                    waiting.append((i, each))
         while waiting:
             self._inner.know((element.inner, token) for _, element in waiting for token in self._asked)
             after = []
             for i, element in waiting:
                 silent, known = self._known(element)
                 covers[i].append(known)
+                asked.append(known)
                 first = int(self.trie.first[element.node])
                 for each in ended(self.trie, known, first, silent, self._canonical is not None):
                     each.silent = True
@@ -222,14 +246,18 @@ class Bytes(Translator):
             for _, element in waiting:
                 element.inner.forget()
             waiting = after
-        if not new:
+        return covers, asked
+
+    def require_probabilities(self, sums: Floats) -> None:
+        """Raises SgdecError if one of these logs of what inner rows add up to is not that of a probability."""
+        if (sums <= ROUNDING).all():
             return
-        rows, inner = rows_of(self.trie, covers)
-        if not (inner <= ROUNDING).all():
-            self._refuse(float(inner[~(inner <= ROUNDING)][0]))
-        for prefix, cover, row in zip(new, covers, rows, strict=True):
-            prefix.elements = cover
-            prefix.row = np.minimum(row, 0.0)  # sums of rounded probabilities can exceed 1
+        total = float(sums[~(sums <= ROUNDING)][0])
+        what = f"{math.exp(min(total, 600.0)):.3g}" if math.isfinite(total) else "infinity or NaN"
+        raise SgdecError(
+            f"bytes: the inner scores are not log-probabilities: the probabilities of a row add up to {what}. Other "
+            "predictors go beside bytes; bytes:temperature:MODEL normalises the rows of a model."
+        )
 
     def _known(self, element: Element) -> tuple[Floats, Element]:
         """The scores of tokens without text after an element at a root, and the element with all other scores."""
@@ -244,13 +272,6 @@ class Bytes(Translator):
             scores[forbidden[tokens]] = FORBIDDEN
             end = FORBIDDEN if forbidden[EOS] else end
         return scores[: inside - first], replace(element, values=scores[inside - first :], end=end)
-
-    def _refuse(self, total: float) -> None:
-        what = f"{math.exp(min(total, 600.0)):.3g}" if math.isfinite(total) else "infinity or NaN"
-        raise SgdecError(
-            f"bytes: the inner scores are not log-probabilities: the probabilities of a row add up to {what}. Other "
-            "predictors go beside bytes; bytes:temperature:MODEL normalises the rows of a model."
-        )
 
     def _merged(self, covers: list[list[Element]]) -> list[list[Element]]:
         """Merges elements at one root whose inner states have the same future."""

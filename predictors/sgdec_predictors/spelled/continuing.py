@@ -2,8 +2,12 @@
 
 A token sequence that covers x w either has its last token beyond the end of w, so it is in the subtree of the trie at
 w, or it has a token that ends inside of w. The first are one sum for each element of the prefix. The second are
-elements of their own, whose scores the inner predictor has to give. They are left out if they have a small share of
-the text up to their end, or less than this share of what is known of x w.
+elements of their own, whose scores the inner predictor has to give, so few of them are followed: those with at least
+``min_share`` of the probability of x, unless nothing else covers x w, and no more than ``width`` that end at the same
+byte.
+
+All pairs of an element and a continuation go through the trie together, one byte after the other; a second round is
+for the elements that end inside of continuations, and so on.
 """
 
 from __future__ import annotations
@@ -12,158 +16,258 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from sgdec.arrays import Floats
+from sgdec.arrays import Floats, Ints
 from sgdec.protocol import FORBIDDEN
-from sgdec_predictors.spelled.covering import Element
+from sgdec_predictors.spelled.covering import Element, at_node, ranges
+from sgdec_predictors.spelled.leading import LeaderTexts
 from sgdec_predictors.spelled.trie import SpellingTrie, log_sums, log_sums_by_place
-
-MOST_PATHS = 1 << 18
-"""The number of ways through the trie that are remembered, about 50 MB."""
+from sgdec_predictors.wrapping.inner_tokens import InnerPrefix
 
 
-class Way(NamedTuple):
-    """The way of some bytes through the trie."""
+class ContinuedPrefix(NamedTuple):
+    """What is known of n continuations of one prefix."""
 
-    end: int
-    """The node at their end; -1 if no token begins with them."""
-    inside: tuple[tuple[int, int], ...]
-    """The number of bytes before each node inside of the way at which tokens end, and that node."""
+    texts: Ints
+    """``[n]``: their numbers, ascending."""
+    scores: Floats
+    """``[n]``: the log of the probability of each, relative to that of the prefix."""
+    lost: Floats
+    """``[n]``: at most this probability, relative to that of the prefix, was left out inside of each."""
+    elements: list[Element]
+    """Those of the prefix, and those that end inside of continuations."""
+    reached: tuple[Ints, Ints, Ints]
+    """``[p]``: places of continuations, ascending; with each an element and the node at which it reaches the end."""
+    read: dict[InnerPrefix, list[Element]]
+    """Elements that end inside of continuations and those that follow without a text, by complete tokens."""
+
+    def has(self, texts: Ints) -> bool:
+        """Whether it was asked about all of these texts."""
+        places = self.places(texts)
+        return not len(texts) or bool((self.texts[np.minimum(places, len(self.texts) - 1)] == texts).all())
+
+    def places(self, texts: Ints | int) -> Ints:
+        """The places of texts."""
+        return np.asarray(np.searchsorted(self.texts, texts))
 
 
-class Asked(NamedTuple):
-    """A continuation of a prefix, of which some bytes are behind an element already."""
-
-    number: int
-    done: int
-
-
-class ContinuedTexts:
+class Continuing:
     """Sums over the sequences that cover continuations."""
 
     def __init__(
         self,
         trie: SpellingTrie,
-        read: Callable[[Sequence[Element]], list[list[Element]]],
+        texts: LeaderTexts,
+        read: Callable[[Sequence[Sequence[Element]]], list[list[Element]]],
         width: int,
         least: float,
         canonical: bool,
     ) -> None:
-        """``read``: gives new elements their values. ``width``, 0 = no limit, and ``least``, the log of a share: the
-        elements that are kept of those that end at the same byte inside of a continuation."""
-        self._trie, self._read = trie, read
-        self._width, self._least, self._canonical = width, least, canonical
-        self._first, self._inside, self._last = trie.first.tolist(), trie.inside.tolist(), trie.last.tolist()
-        self._paths: dict[tuple[int, bytes], Way] = {}
+        """``read``: gives the elements of prefixes their values. ``width``, 0 = no limit, and ``least``, the log of a
+        share: which elements are followed of those that end at the same byte inside of continuations."""
+        self.trie, self.texts, self.read = trie, texts, read
+        self.width, self.least, self.canonical = width, least, canonical
 
-    def scores(self, covers: Sequence[Sequence[Element]], texts: Sequence[Sequence[bytes]]) -> list[Floats]:
-        """For each prefix the scores of its continuations, which are not empty. The elements have their values."""
-        flat = [text for own in texts for text in own]
-        owner = [row for row, own in enumerate(texts) for _ in own]
-        numbers = np.cumsum([0, *map(len, texts)]).tolist()
-        asked = [[Asked(n, 0) for n in range(numbers[row], numbers[row + 1])] for row in range(len(texts))]
-        level = [(element, asked[row]) for row, cover in enumerate(covers) for element in cover]
-        total = np.full(len(flat), FORBIDDEN)
-        while level:
-            ranges = _Ranges(self)
-            at: list[int] = []
-            places: list[int] = []
-            ends: dict[tuple[int, int], tuple[Element, int, bytes, list[Asked]]] = {}
-            for number, (element, wanted) in enumerate(level):
-                for each in wanted:
-                    text = flat[each.number]
-                    path = self._path(element.node, text[each.done :] if each.done else text)
-                    if path.end >= 0:
-                        at.append(ranges.add(number, element, path.end))
-                        places.append(each.number)
-                    for length, node in path.inside:
-                        done = each.done + length
-                        group = ends.get((number, node))
-                        if group is None:
-                            group = ends[number, node] = (element, owner[each.number], text[:done], [])
-                        group[3].append(Asked(each.number, done))
-            inside = {key: ranges.add(key[0], group[0], key[1]) for key, group in ends.items()}
-            sums = ranges.sums()
-            here = log_sums_by_place(np.array(places, np.int64), sums[at], len(flat))
-            total = np.logaddexp(total, here)
-            needed = np.where(total > FORBIDDEN, np.maximum(total, 0.0) + self._least, FORBIDDEN)
-            level = self._further(ends, inside, sums, needed.tolist())
-        return np.split(total, numbers[1:-1])
+    def continued(self, covers: Sequence[Sequence[Element]], texts: Sequence[Ints]) -> list[ContinuedPrefix]:
+        """For each prefix its continuations, which are numbers of texts that are not empty, ascending and different.
 
-    def _further(
-        self,
-        ends: dict[tuple[int, int], tuple[Element, int, bytes, list[Asked]]],
-        inside: dict[tuple[int, int], int],
-        sums: Floats,
-        least: list[float],
-    ) -> list[tuple[Element, list[Asked]]]:
+        The elements have their values.
+        """
+        batch = _Batch(self, covers, texts)
+        while len(batch.pairs.element):
+            batch.follow()
+        return batch.results()
+
+    def after(self, prefix: ContinuedPrefix, text: int) -> list[Element]:
+        """The elements that cover a prefix and one of its continuations."""
+        place = int(prefix.places(text))
+        places, numbers, nodes = prefix.reached
+        first, last = places.searchsorted((place, place + 1))
+        found = []
+        for number, node in zip(numbers[first:last].tolist(), nodes[first:last].tolist(), strict=True):
+            found += at_node(self.trie, prefix.elements[number], node, self.canonical)
+        for each in found:
+            if each.values is None:
+                each.known = prefix.read.get(each.inner)
+        return found
+
+
+class _Pairs(NamedTuple):
+    """Pairs of an element and an asked continuation, of which ``done`` bytes are behind the element already."""
+
+    element: Ints
+    asked: Ints
+    done: Ints
+
+    def of(self, chosen: Ints, done: Ints) -> _Pairs:
+        return _Pairs(self.element[chosen], self.asked[chosen], done)
+
+
+class _Subtrees(NamedTuple):
+    """R pairs of an element and a node below its own, with the scores of the node's entries."""
+
+    element: Ints
+    node: Ints
+    values: Floats
+    """The scores of all pairs, one after the other."""
+    start: Ints
+    """``[R]``: where those of each pair begin."""
+    weight: Floats
+    """``[R]``: the element's weight."""
+    sum: Floats
+    """``[R]``: the log of the sum of the scores, times the weight."""
+
+    def of(self, chosen: Ints) -> _Subtrees:
+        start, weight, sums = self.start[chosen], self.weight[chosen], self.sum[chosen]
+        return _Subtrees(self.element[chosen], self.node[chosen], self.values, start, weight, sums)
+
+
+class _Batch:
+    """The continuations of several prefixes, which are asked about together."""
+
+    def __init__(self, by: Continuing, covers: Sequence[Sequence[Element]], texts: Sequence[Ints]) -> None:
+        self._by, self._texts = by, texts
+        self._asked = np.concatenate(texts)
+        """The text of each continuation, in the order of prefixes."""
+        counts = np.array(list(map(len, texts)))
+        self._row = np.arange(len(texts)).repeat(counts)
+        self._total, self._lost = np.full(len(self._asked), FORBIDDEN), np.zeros(len(self._asked))
+        self._elements: list[Element] = []
+        self._row_of, self._node_of, self._weight_of = np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0)
+        none = np.zeros(0, np.int64)
+        self._reached = [(none, none, none)]
+        self._read: list[dict[InnerPrefix, list[Element]]] = [{} for _ in covers]
+        rows = np.arange(len(covers)).repeat(list(map(len, covers)))
+        new = self._add([element for cover in covers for element in cover], rows)
+        asked = ranges((np.cumsum(counts) - counts)[rows], counts[rows])
+        self.pairs = _Pairs(new.repeat(counts[rows]), asked, np.zeros_like(asked))
+
+    def follow(self) -> None:
+        """Sum what reaches the ends of continuations in one more token, and find the elements that end inside."""
+        ends, end, insides, inside = self._walk()
+        keys = np.append(ends.element, insides.element) * len(self._by.trie.first) + np.append(end, inside)
+        different, which = np.unique(keys, return_inverse=True)
+        subtrees = self._subtrees(different)
+        reached, sums = which[: len(end)], subtrees.sum[which[: len(end)]]
+        some = sums > FORBIDDEN
+        self._reached.append((ends.asked[some], ends.element[some], end[some]))
+        self._total = np.logaddexp(self._total, log_sums_by_place(ends.asked, sums, len(self._asked)))
+        self.pairs = self._inside(subtrees, insides, which[len(reached) :])
+
+    def results(self) -> list[ContinuedPrefix]:
+        """What is known of each prefix."""
+        by_row = np.argsort(self._row_of, kind="stable")
+        first = np.searchsorted(self._row_of[by_row], np.arange(len(self._texts) + 1)).tolist()
+        local = np.empty_like(by_row)
+        local[by_row] = np.arange(len(by_row)) - np.array(first)[self._row_of[by_row]]
+        asked, element, node = map(np.concatenate, zip(*self._reached, strict=True))
+        order = np.argsort(asked, kind="stable")
+        asked, element, node = asked[order], local[element[order]], node[order]
+        bounds = np.cumsum([0, *map(len, self._texts)])
+        found = []
+        for row, texts in enumerate(self._texts):
+            low, high = bounds[row : row + 2].tolist()
+            here = slice(*asked.searchsorted((low, high)).tolist())
+            elements = [self._elements[i] for i in by_row[first[row] : first[row + 1]].tolist()]
+            reached = asked[here] - low, element[here].copy(), node[here].copy()  # keeps no other row alive
+            scores, lost = self._total[low:high].copy(), self._lost[low:high].copy()
+            found.append(ContinuedPrefix(texts, scores, lost, elements, reached, self._read[row]))
+        return found
+
+    def _add(self, elements: Sequence[Element], rows: Ints) -> Ints:
+        """Number new elements of these rows."""
+        first = len(self._elements)
+        self._elements += elements
+        self._row_of = np.append(self._row_of, rows)
+        self._node_of = np.append(self._node_of, np.array([each.node for each in elements], np.int64))
+        self._weight_of = np.append(self._weight_of, [each.weight for each in elements])
+        return np.arange(first, len(self._elements))
+
+    def _walk(self) -> tuple[_Pairs, Ints, _Pairs, Ints]:
+        """The pairs that reach the ends of their continuations, with the nodes there; and, with the nodes, the pairs
+        inside at each byte where tokens end."""
+        trie, texts, pairs = self._by.trie, self._by.texts, self.pairs
+        text = self._asked[pairs.asked]
+        place, left = texts.first[text] + pairs.done, texts.length[text] - pairs.done
+        at, active, depth = self._node_of[pairs.element], np.arange(len(text)), 0
+        found: list[list[Ints]] = [[active[:0]] for _ in range(5)]
+        while len(active):
+            at = trie.children_for(at, texts.spelled[place[active] + depth])
+            active, at, depth = active[at >= 0], at[at >= 0], depth + 1
+            over = left[active] == depth
+            ending = ~over & (trie.first[at] < trie.inside[at])
+            done = np.full(int(ending.sum()), depth)
+            for own, new in zip(found, (active[over], at[over], active[ending], at[ending], done), strict=True):
+                own.append(new)
+            active, at = active[~over], at[~over]
+        ends, end, insides, inside, done = map(np.concatenate, found)
+        return pairs.of(ends, pairs.done[ends]), end, pairs.of(insides, pairs.done[insides] + done), inside
+
+    def _subtrees(self, keys: Ints) -> _Subtrees:
+        """The scores and sums of different pairs of an element and a node, in their order."""
+        trie = self._by.trie
+        element, node = np.divmod(keys, len(trie.first))
+        length = trie.last[node] - trie.first[node]
+        start = np.cumsum(length) - length
+        places = ranges(trie.first[node] - trie.inside[self._node_of[element]], length)
+        values = np.empty(len(places))
+        numbers, first = np.unique(element, return_index=True)
+        bounds = np.append(start[first], len(places)).tolist()
+        for number, low, high in zip(numbers.tolist(), bounds[:-1], bounds[1:], strict=True):
+            own = self._elements[number].values
+            assert own is not None
+            values[low:high] = own[places[low:high]]
+        weight = self._weight_of[element]
+        return _Subtrees(element, node, values, start, weight, weight + log_sums(values, start))
+
+    def _inside(self, subtrees: _Subtrees, insides: _Pairs, which: Ints) -> _Pairs:
         """The elements after tokens that end inside of continuations, with what is asked about them.
 
-        ``least``: for each continuation the log of the smallest probability that matters beside what is known of it.
+        ``which``: the subtree of each pair.
         """
-        whole: dict[tuple[int, bytes], float] = {}
-        new: dict[tuple[int, bytes], list[tuple[float, Element, list[Asked]]]] = {}
-        for (number, node), (element, row, text, wanted) in ends.items():
-            share = float(sums[inside[number, node]])
-            whole[row, text] = float(np.logaddexp(whole.get((row, text), FORBIDDEN), share))
-            assert element.values is not None
-            base, first = self._inside[element.node], self._first[node]
-            for entry, score in enumerate(element.values[first - base : self._inside[node] - base].tolist(), first):
-                weight = element.weight + score
-                if weight > FORBIDDEN and (matters := [each for each in wanted if weight >= least[each.number]]):
-                    token = int(self._trie.tokens[entry])
-                    tokens = (*element.tokens, token) if self._canonical else ()
-                    after = Element(element.inner.then(token), int(self._trie.after[entry]), weight, tokens=tokens)
-                    new.setdefault((row, text), []).append((weight, after, matters))
-        kept = []
-        for key, elements in new.items():
-            best = sorted(elements, key=lambda each: -each[0])[: self._width or None]
-            kept += [(after, wanted) for weight, after, wanted in best if weight >= self._least + whole[key]]
-        read = self._read([after for after, _ in kept])
-        return [(each, wanted) for own, (_, wanted) in zip(read, kept, strict=True) for each in own]
+        order = np.argsort(which, kind="stable")
+        pairs = insides.of(order, insides.done[order])
+        groups, first = np.unique(which[order], return_index=True)  # one group of pairs for each subtree
+        size = np.diff(np.append(first, len(order)))
+        own, row = subtrees.of(groups), self._row[pairs.asked[first]]
+        entries, group, weights, kept = self._chosen(own, row, pairs, first)
+        lost = np.bincount(group[~kept], np.exp(weights[~kept]), len(groups))
+        self._lost += np.bincount(pairs.asked, lost.repeat(size), len(self._asked))
+        entries, group, weights = entries[kept], group[kept], weights[kept]
+        new = self._ended(entries, own.element[group], weights)
+        read = self._by.read([[each] for each in new])
+        for number, elements in zip(row[group].tolist(), read, strict=True):
+            self._read[number][elements[0].inner] = elements
+        group = group.repeat(list(map(len, read)))
+        numbers = self._add([each for elements in read for each in elements], row[group])
+        chosen = ranges(first[group], size[group])
+        return _Pairs(numbers.repeat(size[group]), pairs.asked[chosen], pairs.done[chosen])
 
-    def _path(self, node: int, text: bytes) -> Way:
-        key = node, text
-        found = self._paths.get(key)
-        if found is None:
-            at, inside = node, []
-            for length, byte in enumerate(text, 1):
-                at = self._trie.child(at, byte)
-                if at < 0:
-                    break
-                if length < len(text) and self._first[at] < self._inside[at]:
-                    inside.append((length, at))
-            if len(self._paths) >= MOST_PATHS:
-                self._paths.clear()
-            found = self._paths[key] = Way(at, tuple(inside))
+    def _chosen(
+        self, own: _Subtrees, row: Ints, pairs: _Pairs, first: Ints
+    ) -> tuple[Ints, Ints, Floats, npt.NDArray[np.bool_]]:
+        """The entries of tokens that end at the nodes of groups, their groups and weights, and which are kept."""
+        trie, texts, least = self._by.trie, self._by.texts, self._by.least
+        number = trie.inside[own.node] - trie.first[own.node]
+        entries, group = ranges(trie.first[own.node], number), np.arange(len(number)).repeat(number)
+        weights = own.weight[group] + own.values[ranges(own.start, number)]
+        last = texts.first[self._asked[pairs.asked[first]]] + pairs.done[first] - 1
+        _, text = np.unique(row * len(texts.spelled) + texts.beginning[last], return_inverse=True)
+        whole = log_sums_by_place(text, own.sum, len(text))[text]
+        alone = np.logical_or.reduceat(self._total[pairs.asked] == FORBIDDEN, first) if len(first) else first > 0
+        kept = (weights > FORBIDDEN) & ((weights >= least) | alone[group]) & (weights >= least + whole[group])
+        if self._by.width:
+            order = np.lexsort((-weights, ~kept, text[group]))
+            begins = np.searchsorted(text[group][order], np.arange(len(text)))
+            rank = np.empty_like(order)
+            rank[order] = np.arange(len(order)) - begins[text[group][order]]
+            kept &= rank < self._by.width
+        return entries, group, weights, kept
+
+    def _ended(self, entries: Ints, before: Ints, weights: Floats) -> list[Element]:
+        """The elements after the tokens of entries, each after an element."""
+        found = []
+        for entry, number, weight in zip(entries.tolist(), before.tolist(), weights.tolist(), strict=True):
+            found.append(self._elements[number].then(self._by.trie, entry, weight, self._by.canonical))
         return found
-
-
-class _Ranges:
-    """Log-sums of scores in nodes below those of elements, each once."""
-
-    def __init__(self, owner: ContinuedTexts) -> None:
-        self._owner = owner
-        self._known: dict[tuple[int, int], int] = {}
-        self._values: list[Floats] = []
-        self._weights: list[float] = []
-
-    def add(self, number: int, element: Element, node: int) -> int:
-        """The place of the sum for an element, which has a number, and a node; the element's weight is part of it."""
-        key = number, node
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = len(self._values)
-            assert element.values is not None
-            own = self._owner
-            base = own._inside[element.node]
-            self._values.append(element.values[own._first[node] - base : own._last[node] - base])
-            self._weights.append(element.weight)
-        return found
-
-    def sums(self) -> Floats:
-        if not self._values:
-            return np.zeros(0)
-        lengths = np.array(list(map(len, self._values)))
-        sums = log_sums(np.concatenate(self._values), np.cumsum(lengths) - lengths)
-        return np.asarray(sums + np.array(self._weights))

@@ -64,6 +64,14 @@ class SpellingTrie:
         """The child of a node for one more byte; -1 if there is none."""
         return self.label.find(byte, int(self.children[node]), int(self.children[node + 1]))
 
+    def children_for(self, nodes: Ints, bytes_: Ints) -> Ints:
+        """The same for arrays of nodes and bytes, of equal lengths."""
+        if not len(self._ways):
+            return np.full(len(nodes), -1)
+        asked = (nodes << 8) + bytes_
+        place = np.minimum(np.searchsorted(self._ways, asked), len(self._ways) - 1)
+        return np.where(self._ways[place] == asked, place + self.states, -1)
+
     def _build(self, pieces: list[bytes], states: Ints) -> None:
         """The nodes, one level after the other."""
         lengths = np.array(list(map(len, pieces)), np.int64)
@@ -94,7 +102,10 @@ class SpellingTrie:
             nodes = base + np.cumsum(new) - 1
         self.first, self.inside, self.last = map(np.concatenate, (firsts, insides, lasts))
         self.children = self.states + np.append(0, np.cumsum(np.concatenate(counts)))
-        self.label = np.concatenate(labels).tobytes()
+        label = np.concatenate(labels)
+        parents = np.arange(len(label)).repeat(np.diff(self.children))
+        self._ways = (parents << 8) + label[self.states :]  # sorted, as nodes are numbered
+        self.label = label.tobytes()
 
     def _require_ends(self) -> None:
         """Refuse states that tokens without text lead around in a circle."""
