@@ -34,7 +34,7 @@ from pydantic import Field
 
 import sgdec
 from sgdec import EOS, BatchPredictor, Context, Scores, SgdecError, Source, UsageError
-from sgdec.arrays import Ints
+from sgdec.arrays import Floats, Ints
 from sgdec.context import Vocabulary
 from sgdec.protocol import FORBIDDEN, Candidates, State, ability
 from sgdec_predictors.bytes import Bytes
@@ -130,16 +130,23 @@ class Aligned(Translator):
         """Raises SgdecError if inner scores are not log-probabilities."""
         every = range(self._spelling.size)
         asked = [every if own is None else own for own in candidates or [None] * len(states)]
-        texts = [self._texts.of[state.spelling, own] for state, own in zip(states, asked, strict=True)]
-        known = self._continued(states, texts)
-        flat = []
-        for own, numbers, continued, end in zip(asked, texts, known, self._ends(states), strict=True):
-            scores = np.where(numbers == EMPTY, 0.0, FORBIDDEN)
-            longer = numbers > EMPTY
-            scores[longer] = np.minimum(continued.scores[continued.places(numbers[longer])], 0.0)
-            scores[np.equal(own, EOS)] = end
-            flat.append(scores)
-        return Scores.of_candidates(asked, np.concatenate(flat) if flat else np.zeros(0))
+        if not states:
+            return Scores.of_candidates(asked, np.zeros(0))
+        sizes = list(map(len, asked))
+        row = np.arange(len(states)).repeat(sizes)
+        tokens = np.concatenate(asked).astype(np.int64)
+        texts = self._texts.of[np.array([state.spelling for state in states])[row], tokens]
+        known = self._continued(states, np.split(texts, np.cumsum(sizes)[:-1]))
+        found = np.where(texts == EMPTY, 0.0, FORBIDDEN)
+        longer = (texts > EMPTY).nonzero()[0]
+        size = len(self._texts.first)
+        of_rows = np.arange(len(states)).repeat([len(each.texts) for each in known])
+        places = of_rows * size + np.concatenate([each.texts for each in known])
+        places = places.searchsorted(row[longer] * size + texts[longer])
+        found[longer] = np.concatenate([each.scores for each in known])[places]
+        ends = (tokens == EOS).nonzero()[0]
+        found[ends] = self._ends(states)[row[ends]]
+        return Scores.of_candidates(asked, np.minimum(found, 0.0))  # sums of rounded probabilities can exceed 1
 
     def consume_batch(self, states: Sequence[AlignedPrefix], tokens: Sequence[int]) -> list[AlignedPrefix]:
         spelling = [state.spelling for state in states]
@@ -170,31 +177,32 @@ class Aligned(Translator):
     def _continued(self, states: Sequence[AlignedPrefix], texts: Sequence[Ints]) -> list[ContinuedPrefix]:
         """What is known of these states' continuations, which are computed if they are not known yet."""
         wanted: dict[AlignedPrefix, list[Ints]] = {}
-        for state, numbers in zip(states, texts, strict=True):
-            wanted.setdefault(state, []).append(numbers[numbers > EMPTY])
-        needed = {state: np.unique(np.concatenate(several)) for state, several in wanted.items()}
-        new = [state for state, own in needed.items() if state.continued is None or not state.continued.has(own)]
-        if new:
+        for state, own in zip(states, texts, strict=True):
+            if state.continued is None or not state.continued.has(own):
+                wanted.setdefault(state, []).append(own)
+        if wanted:
+            new, size = list(wanted), len(self._texts.first)
+            row = np.arange(len(new)).repeat([sum(map(len, several)) for several in wanted.values()])
+            asked = np.concatenate([own for several in wanted.values() for own in several])
+            row, asked = np.divmod(np.unique((row * size + asked)[asked > EMPTY]), size)
+            needed = np.split(asked, row.searchsorted(range(1, len(new))))
             for state, elements in zip(new, self._read([state.elements for state in new]), strict=True):
                 state.elements = elements
-            found = self._continuing.continued([state.elements for state in new], [needed[state] for state in new])
+            found = self._continuing.continued([state.elements for state in new], needed)
             for state, continued in zip(new, found, strict=True):
                 state.continued = continued
         return [state.continued for state in states if state.continued is not None]
 
-    def _ends(self, states: Sequence[AlignedPrefix]) -> list[float]:
-        """The scores of ``</s>``."""
+    def _ends(self, states: Sequence[AlignedPrefix]) -> Floats:
+        """``[rows]``: the scores of ``</s>``."""
         row = np.arange(len(states)).repeat([len(state.elements) for state in states])
         scores = np.array([each.weight + each.end for state in states for each in state.elements])
-        found: list[float] = np.minimum(log_sums_by_place(row, scores, len(states)), 0.0).tolist()
-        return found
+        return log_sums_by_place(row, scores, len(states))
 
     def _read(self, unread: Sequence[Sequence[Element]]) -> list[list[Element]]:
         """The elements with their values, and those after tokens without text."""
         covers, new = self._bytes.read(unread)
-        with np.errstate(over="ignore", divide="ignore"):
-            sums = np.log([np.exp(each.values).sum() + np.exp(each.end) for each in new if each.values is not None])
-        self._bytes.require_probabilities(sums)
+        self._bytes.require_probabilities(np.array([each.sum() for each in new]))
         return covers
 
 

@@ -265,13 +265,15 @@ class Bytes(Translator):
         first, inside, last = int(trie.first[node]), int(trie.inside[node]), int(trie.last[node])
         tokens = trie.tokens[first:last]
         own, end = element.inner.values, element.inner.score(EOS)
-        scores = (element.inner.scores(tokens) if own is None else own[tokens]).astype(np.float64)
+        scores = element.inner.scores(tokens) if own is None else own[tokens]
         if self._canonical is not None:
             forbidden = np.zeros(self._size, bool)
             forbidden[list(self._canonical.row(element.tokens).tokens)] = True
             scores[forbidden[tokens]] = FORBIDDEN
             end = FORBIDDEN if forbidden[EOS] else end
-        return scores[: inside - first], replace(element, values=scores[inside - first :], end=end)
+        known = Element(element.inner, node, element.weight, scores[inside - first :], end, element.tokens)
+        known.silent = element.silent
+        return scores[: inside - first], known
 
     def _merged(self, covers: list[list[Element]]) -> list[list[Element]]:
         """Merges elements at one root whose inner states have the same future."""

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from sgdec.arrays import Floats, Ints
 from sgdec.protocol import FORBIDDEN
 from sgdec_predictors.spelled.covering import Element, at_node, ranges
-from sgdec_predictors.spelled.leading import LeaderTexts
+from sgdec_predictors.spelled.leading import EMPTY, LeaderTexts
 from sgdec_predictors.spelled.trie import SpellingTrie, log_sums, log_sums_by_place
 from sgdec_predictors.wrapping.inner_tokens import InnerPrefix
 
@@ -43,13 +43,10 @@ class ContinuedPrefix(NamedTuple):
     """Elements that end inside of continuations and those that follow without a text, by complete tokens."""
 
     def has(self, texts: Ints) -> bool:
-        """Whether it was asked about all of these texts."""
-        places = self.places(texts)
-        return not len(texts) or bool((self.texts[np.minimum(places, len(self.texts) - 1)] == texts).all())
-
-    def places(self, texts: Ints | int) -> Ints:
-        """The places of texts."""
-        return np.asarray(np.searchsorted(self.texts, texts))
+        """Whether it was asked about all of these texts that are not empty."""
+        places = self.texts.searchsorted(texts)
+        known = self.texts[np.minimum(places, len(self.texts) - 1)] if len(self.texts) else -1
+        return bool(((texts == known) | (texts <= EMPTY)).all())
 
 
 class Continuing:
@@ -81,7 +78,7 @@ class Continuing:
 
     def after(self, prefix: ContinuedPrefix, text: int) -> list[Element]:
         """The elements that cover a prefix and one of its continuations."""
-        place = int(prefix.places(text))
+        place = prefix.texts.searchsorted(text)
         places, numbers, nodes = prefix.reached
         first, last = places.searchsorted((place, place + 1))
         found = []

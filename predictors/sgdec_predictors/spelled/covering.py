@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from sgdec.arrays import Floats, Ints
 from sgdec.protocol import FORBIDDEN
@@ -30,7 +33,7 @@ class Element:
     """The bytes after them; a root of the trie if there are none."""
     weight: float
     """The score of the complete tokens, relative to that of the prefix."""
-    values: Floats | None = None
+    values: npt.NDArray[Any] | None = None
     """The scores of the node's longer entries, ``inside`` to ``last``; None until the inner predictor is asked."""
     end: float = FORBIDDEN
     """The score of ``</s>`` after the complete tokens; -inf inside a token."""
@@ -46,6 +49,14 @@ class Element:
         token = int(trie.tokens[entry])
         tokens = (*self.tokens, token) if canonical else ()
         return Element(self.inner.then(token), int(trie.after[entry]), weight, tokens=tokens)
+
+    def sum(self) -> float:
+        """The log of what the inner row adds up to, roughly."""
+        assert self.values is not None
+        highest = max(float(self.values.max(initial=FORBIDDEN)), self.end)
+        if highest == FORBIDDEN:
+            return FORBIDDEN
+        return highest + math.log(float(np.exp(self.values - highest).sum()) + math.exp(self.end - highest))
 
     def shifted(self) -> list[Element]:
         """The elements that are `known`, with the weight of this one."""

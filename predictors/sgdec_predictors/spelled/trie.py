@@ -17,6 +17,7 @@ from sgdec import SgdecError
 from sgdec.arrays import Floats, Ints
 from sgdec.protocol import FORBIDDEN
 from sgdec_predictors.texts.spelling import Spelling
+from sgdec_predictors.wrapping.inner_tokens import REACH
 
 
 class SpellingTrie:
@@ -125,10 +126,13 @@ def log_sums(values: Floats, starts: Ints) -> Floats:
 
     Each sum has the precision of its own largest term, however small it is beside others.
     """
-    lengths = np.diff(np.append(starts, len(values)))
+    values = values.astype(np.float64, copy=False)
     with np.errstate(divide="ignore", invalid="ignore"):
         highest = np.maximum.reduceat(values, starts)
         highest[highest == FORBIDDEN] = 0.0
+        if (np.abs(highest) <= REACH).all():
+            return np.asarray(np.log(np.add.reduceat(np.exp(values), starts)))
+        lengths = np.diff(np.append(starts, len(values)))
         return np.asarray(highest + np.log(np.add.reduceat(np.exp(values - highest.repeat(lengths)), starts)))
 
 
