@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -49,15 +50,33 @@ from sgdec_predictors.wrapping.inner_tokens import Translator
 class AlignedPrefix:
     """One prefix of the leader's tokens."""
 
-    __slots__ = ("continued", "elements", "spelling")
+    __slots__ = ("continued", "elements", "spare", "spelling")
 
-    def __init__(self, elements: Sequence[Element], spelling: int) -> None:
+    def __init__(self, elements: Sequence[Element], spelling: int, spare: Spare | None = None) -> None:
         self.elements = elements
         """The follower's sequences that cover its text."""
         self.spelling = spelling
         """The state of the leader's spelling after it."""
+        self.spare = spare
         self.continued: ContinuedPrefix | None = None
         """What is known of its continuations."""
+
+
+class Spare:
+    """A sequence of complete tokens that is too improbable to be followed, unless nothing else covers a text."""
+
+    __slots__ = ("element", "elements", "rest")
+
+    def __init__(self, element: Element, rest: bytes) -> None:
+        self.element = element
+        self.rest = rest
+        """The bytes of the prefix after it."""
+        self.elements: Sequence[Element] | None = None
+        """The elements with this beginning that cover the prefix; None until they are needed."""
+
+    def then(self, text: bytes, score: float) -> Spare:
+        """The same after a text with this score."""
+        return Spare(replace(self.element, weight=self.element.weight - score), self.rest + text)
 
 
 class Aligned(Translator):
@@ -105,6 +124,8 @@ class Aligned(Translator):
         self._bytes = _of_bytes(inner, width, min_share, tokenisations, tokenizer)
         self._spelling = _spelling(leader)
         self._texts = LeaderTexts(self._spelling)
+        self._lost = 0.0
+        """At most this probability was left out inside of consumed tokens."""
         if (release := ability(self._bytes, "release")) is not None:
             self.release = partial(self._release, release)
         least = math.log(min_share) if min_share else FORBIDDEN
@@ -145,7 +166,7 @@ class Aligned(Translator):
         places = places.searchsorted(row[longer] * size + texts[longer])
         found[longer] = np.concatenate([each.scores for each in known])[places]
         ends = (tokens == EOS).nonzero()[0]
-        found[ends] = self._ends(states)[row[ends]]
+        found[ends] = self._ends(states, row[ends])[row[ends]]
         return Scores.of_candidates(asked, np.minimum(found, 0.0))  # sums of rounded probabilities can exceed 1
 
     def consume_batch(self, states: Sequence[AlignedPrefix], tokens: Sequence[int]) -> list[AlignedPrefix]:
@@ -154,13 +175,38 @@ class Aligned(Translator):
         after = self._spelling.after[spelling, tokens].tolist()
         known = self._continued(states, list(texts[:, None]))
         longer = (texts > EMPTY).nonzero()[0].tolist()
-        covers = [self._continuing.after(known[row], int(texts[row])) for row in longer]
-        covered = dict(zip(longer, self._bytes.covered(covers), strict=True))
-        elements = [
-            covered[row].elements if row in covered else state.elements if texts[row] == EMPTY else ()
-            for row, state in enumerate(states)
+        again = [row for row in longer if known[row].lost[known[row].place(int(texts[row]))]]
+        if again:
+            elements = [states[row].elements for row in again]
+            found = self._continuing.continued(elements, list(texts[again, None]), thorough=True)
+            for row, continued in zip(again, found, strict=True):
+                if continued.scores[0] > FORBIDDEN:
+                    known[row] = continued
+        reached = [self._continuing.after(known[row], int(texts[row])) for row in longer]
+        self._lost += sum(lost for _, lost in reached)
+        covered = dict(zip(longer, self._bytes.covered([cover for cover, _ in reached]), strict=True))
+        return [
+            self._after(state, covered.get(row), int(texts[row]), known[row].left_out, spelling)
+            for row, (state, spelling) in enumerate(zip(states, after, strict=True))
         ]
-        return list(map(AlignedPrefix, elements, after))
+
+    def _after(
+        self, state: AlignedPrefix, covered: BytePrefix | None, number: int, left_out: Any, spelling: int
+    ) -> AlignedPrefix:
+        """A prefix after a token, with a sequence for texts that nothing else covers, if there is no complete one."""
+        if covered is None:
+            return AlignedPrefix(*((state.elements, spelling, state.spare) if number == EMPTY else ((), spelling)))
+        spare = None
+        if covered.elements and not any(each.values is None for each in covered.elements):
+            text = self._texts.text(number)
+            if covered.spare is not None:
+                spare = Spare(covered.spare, b"")
+            elif left_out is not None:
+                element, done = left_out
+                spare = Spare(element, text[done:]).then(b"", covered.score)
+            elif state.spare is not None:
+                spare = state.spare.then(text, covered.score)
+        return AlignedPrefix(covered.elements, spelling, spare)
 
     def best_remaining(self, states: Sequence[AlignedPrefix]) -> list[float]:
         """0, or -inf if no token sequence covers the text."""
@@ -168,7 +214,7 @@ class Aligned(Translator):
 
     def summary(self) -> str | None:
         """The line at the end of a run: how much of the probability was lost."""
-        return self._bytes.summary()
+        return self._bytes.said_of_lost(self._lost, "tokens")
 
     @staticmethod
     def _release(release: Callable[[Sequence[BytePrefix]], Any], roots: Sequence[AlignedPrefix]) -> None:
@@ -188,16 +234,54 @@ class Aligned(Translator):
             needed = np.split(asked, row.searchsorted(range(1, len(new))))
             for state, elements in zip(new, self._read([state.elements for state in new]), strict=True):
                 state.elements = elements
-            found = self._continuing.continued([state.elements for state in new], needed)
+            found = self._continuing.continued([state.elements for state in new], needed, thorough=False)
             for state, continued in zip(new, found, strict=True):
                 state.continued = continued
+            self._use_spares(new)
         return [state.continued for state in states if state.continued is not None]
 
-    def _ends(self, states: Sequence[AlignedPrefix]) -> Floats:
-        """``[rows]``: the scores of ``</s>``."""
-        row = np.arange(len(states)).repeat([len(state.elements) for state in states])
-        scores = np.array([each.weight + each.end for state in states for each in state.elements])
-        return log_sums_by_place(row, scores, len(states))
+    def _use_spares(self, states: Sequence[AlignedPrefix]) -> None:
+        """For continuations that no element covers, those that the spare sequence covers."""
+        needy = []
+        for state in states:
+            assert state.continued is not None
+            if state.spare is not None and (state.continued.scores == FORBIDDEN).any():
+                needy.append((state, state.spare, state.continued))
+        self._read_spares([spare for _, spare, _ in needy])
+        texts = [continued.texts[continued.scores == FORBIDDEN] for _, _, continued in needy]
+        covers = [spare.elements or () for _, spare, _ in needy]
+        found = self._continuing.continued(covers, texts, thorough=False) if needy else []
+        for (state, _, continued), own, other in zip(needy, texts, found, strict=True):
+            state.continued = self._continuing.beside(continued, own, other)
+
+    def _read_spares(self, spares: Sequence[Spare]) -> None:
+        """Find the elements that cover the prefixes of these, one byte after the other."""
+        new = list(dict.fromkeys(spare for spare in spares if spare.elements is None))
+        covers: list[list[Element]] = [[spare.element] for spare in new]
+        for place in range(1 + max((len(spare.rest) for spare in new), default=-1)):
+            going = [i for i, spare in enumerate(new) if len(spare.rest) >= place]
+            for i, cover in zip(going, self._read([covers[i] for i in going]), strict=True):
+                if place < len(new[i].rest):
+                    covers[i] = self._continuing.after_byte(cover, new[i].rest[place])
+                else:
+                    covers[i] = cover
+        for spare, cover in zip(new, covers, strict=True):
+            spare.elements = cover
+
+    def _ends(self, states: Sequence[AlignedPrefix], asked: Ints) -> Floats:
+        """``[rows]``: the scores of ``</s>``, of those rows that are asked for."""
+        ends = self._log_ends([state.elements for state in states])
+        needy = [row for row in asked.tolist() if ends[row] == FORBIDDEN and states[row].spare is not None]
+        spares = [spare for row in needy if (spare := states[row].spare) is not None]
+        self._read_spares(spares)
+        ends[needy] = self._log_ends([spare.elements or () for spare in spares])
+        return ends
+
+    @staticmethod
+    def _log_ends(covers: Sequence[Sequence[Element]]) -> Floats:
+        row = np.arange(len(covers)).repeat(list(map(len, covers)))
+        scores = np.array([each.weight + each.end for cover in covers for each in cover])
+        return log_sums_by_place(row, scores, len(covers))
 
     def _read(self, unread: Sequence[Sequence[Element]]) -> list[list[Element]]:
         """The elements with their values, and those after tokens without text."""

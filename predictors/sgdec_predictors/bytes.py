@@ -178,6 +178,7 @@ class Bytes(Translator):
     def covered(self, covers: list[list[Element]]) -> list[BytePrefix]:
         """The prefixes that these elements cover: merged, the most probable ones, with relative weights."""
         covers = self._merged(covers)
+        self._consumed += len(covers)
         return list(map(self._settled, covers, masses(covers)))
 
     def best_remaining(self, states: Sequence[BytePrefix]) -> list[float]:
@@ -186,13 +187,17 @@ class Bytes(Translator):
 
     def summary(self) -> str | None:
         """The line at the end of a run: how much of the probability was lost."""
+        return self.said_of_lost(0.0, "bytes")
+
+    def said_of_lost(self, more: float, what: str) -> str | None:
+        """The line at the end of a run, if up to ``more`` was lost beside what was dropped here."""
         inner = getattr(self.inner, "summary", None)
         texts = [inner() if inner is not None else None]
-        if self._lost:
-            lost = self._lost / self._consumed
+        if self._lost + more:
+            mean = f"{'at most ' if more else ''}{(self._lost + more) / self._consumed:.2g}"
             texts.append(
-                f"{self._limits} dropped token sequences: a mean of {lost:.2g} of the probability was lost with each "
-                f"of {self._consumed:,} bytes"
+                f"{self._limits} dropped token sequences: a mean of {mean} of the probability was lost with each of "
+                f"{self._consumed:,} {what}"
             )
         return "; ".join(filter(None, texts)) or None
 
@@ -295,21 +300,26 @@ class Bytes(Translator):
         return covers
 
     def _settled(self, cover: list[Element], mass: Floats) -> BytePrefix:
-        """Makes weights relative to the probability of the prefix; keeps the most probable elements."""
-        self._consumed += 1
+        """Makes weights relative to the probability of the prefix; keeps the most probable elements.
+
+        An element inside of a token has its values already, so that ``min_share`` leaves it.
+        """
         if not cover:
             return BytePrefix(())
         highest = float(mass.max())
         total = highest + math.log(float(np.exp(mass - highest).sum()))
-        enough = int((mass - total >= self._least).sum())
-        most = max(1, min(enough, self._width or enough))
-        if most < len(cover):
-            order = np.argsort(-mass, kind="stable")
-            self._lost += float(np.exp(mass[order[most:]] - total).sum())
-            cover = [cover[i] for i in sorted(order[:most].tolist())]
         for element in cover:
             element.weight -= total
-        return BytePrefix(cover)
+        order = np.argsort(-mass, kind="stable").tolist()
+        kept = [i for i in order if cover[i].values is not None or mass[i] - total >= self._least] or order[:1]
+        kept = kept[: self._width or None]
+        if len(kept) == len(cover):
+            return BytePrefix(cover, total)
+        dropped = [i for i in order if i not in kept]
+        self._lost += float(np.exp(mass[dropped] - total).sum())
+        spare = next((cover[i] for i in dropped if cover[i].values is None), None)
+        elements = [cover[i] for i in sorted(kept)]
+        return BytePrefix(elements, total, None if any(each.values is None for each in elements) else spare)
 
 
 def _vocabulary(brought: Vocabulary | None, tokenizer: str | None) -> Vocabulary:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from sgdec.arrays import Floats, Ints
 from sgdec.protocol import FORBIDDEN
-from sgdec_predictors.spelled.covering import Element, at_node, ranges
+from sgdec_predictors.spelled.covering import Element, after_byte, at_node, masses, ranges
 from sgdec_predictors.spelled.leading import EMPTY, LeaderTexts
 from sgdec_predictors.spelled.trie import SpellingTrie, log_sums, log_sums_by_place
 from sgdec_predictors.wrapping.inner_tokens import InnerPrefix
@@ -39,8 +39,15 @@ class ContinuedPrefix(NamedTuple):
     """Those of the prefix, and those that end inside of continuations."""
     reached: tuple[Ints, Ints, Ints]
     """``[p]``: places of continuations, ascending; with each an element and the node at which it reaches the end."""
+    left_out: tuple[Element, int] | None
+    """The most probable element that ends inside of the continuation and was not followed, and the number of bytes
+    before its end; None if there is none, or if there are several continuations."""
     read: dict[InnerPrefix, list[Element]]
     """Elements that end inside of continuations and those that follow without a text, by complete tokens."""
+
+    def place(self, text: int) -> int:
+        """The place of a text that was asked about."""
+        return int(self.texts.searchsorted(text))
 
     def has(self, texts: Ints) -> bool:
         """Whether it was asked about all of these texts that are not empty."""
@@ -66,19 +73,34 @@ class Continuing:
         self.trie, self.texts, self.read = trie, texts, read
         self.width, self.least, self.canonical = width, least, canonical
 
-    def continued(self, covers: Sequence[Sequence[Element]], texts: Sequence[Ints]) -> list[ContinuedPrefix]:
+    def beside(self, prefix: ContinuedPrefix, texts: Ints, spare: ContinuedPrefix) -> ContinuedPrefix:
+        """A prefix of which other elements reach some continuations."""
+        place = prefix.texts.searchsorted(texts)
+        scores, lost = prefix.scores.copy(), prefix.lost.copy()
+        scores[place], lost[place] = spare.scores, spare.lost
+        own, number, node = spare.reached
+        places = np.append(prefix.reached[0], place[own])
+        numbers = np.append(prefix.reached[1], number + len(prefix.elements))
+        order = np.argsort(places, kind="stable")
+        reached = places[order], numbers[order], np.append(prefix.reached[2], node)[order]
+        elements, read = prefix.elements + spare.elements, {**prefix.read, **spare.read}
+        return prefix._replace(scores=scores, lost=lost, elements=elements, reached=reached, read=read)
+
+    def continued(
+        self, covers: Sequence[Sequence[Element]], texts: Sequence[Ints], thorough: bool
+    ) -> list[ContinuedPrefix]:
         """For each prefix its continuations, which are numbers of texts that are not empty, ascending and different.
 
-        The elements have their values.
+        The elements have their values. ``thorough``: elements with a small share of the prefix are followed, too.
         """
-        batch = _Batch(self, covers, texts)
+        batch = _Batch(self, covers, texts, thorough)
         while len(batch.pairs.element):
             batch.follow()
         return batch.results()
 
-    def after(self, prefix: ContinuedPrefix, text: int) -> list[Element]:
-        """The elements that cover a prefix and one of its continuations."""
-        place = prefix.texts.searchsorted(text)
+    def after(self, prefix: ContinuedPrefix, text: int) -> tuple[list[Element], float]:
+        """The elements that cover a prefix and one of its continuations, and what was left out inside of it."""
+        place = prefix.place(text)
         places, numbers, nodes = prefix.reached
         first, last = places.searchsorted((place, place + 1))
         found = []
@@ -87,7 +109,15 @@ class Continuing:
         for each in found:
             if each.values is None:
                 each.known = prefix.read.get(each.inner)
-        return found
+        return found, float(prefix.lost[place])
+
+    def after_byte(self, cover: Sequence[Element], byte: int) -> list[Element]:
+        """The elements that cover one more byte, the most probable ones."""
+        after = after_byte(self.trie, cover, byte, self.canonical)
+        mass, = masses([after])
+        highest = mass.max(initial=FORBIDDEN)
+        best = np.argsort(-mass, kind="stable")[: self.width or None].tolist()
+        return [after[i] for i in sorted(best) if mass[i] >= highest + self.least]
 
 
 class _Pairs(NamedTuple):
@@ -123,8 +153,10 @@ class _Subtrees(NamedTuple):
 class _Batch:
     """The continuations of several prefixes, which are asked about together."""
 
-    def __init__(self, by: Continuing, covers: Sequence[Sequence[Element]], texts: Sequence[Ints]) -> None:
-        self._by, self._texts = by, texts
+    def __init__(
+        self, by: Continuing, covers: Sequence[Sequence[Element]], texts: Sequence[Ints], thorough: bool
+    ) -> None:
+        self._by, self._texts, self._thorough = by, texts, thorough
         self._asked = np.concatenate(texts)
         """The text of each continuation, in the order of prefixes."""
         counts = np.array(list(map(len, texts)))
@@ -134,6 +166,7 @@ class _Batch:
         self._row_of, self._node_of, self._weight_of = np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0)
         none = np.zeros(0, np.int64)
         self._reached = [(none, none, none)]
+        self._left_out: dict[int, tuple[float, int, int, int]] = {}
         self._read: list[dict[InnerPrefix, list[Element]]] = [{} for _ in covers]
         rows = np.arange(len(covers)).repeat(list(map(len, covers)))
         new = self._add([element for cover in covers for element in cover], rows)
@@ -168,9 +201,15 @@ class _Batch:
             here = slice(*asked.searchsorted((low, high)).tolist())
             elements = [self._elements[i] for i in by_row[first[row] : first[row + 1]].tolist()]
             reached = asked[here] - low, element[here].copy(), node[here].copy()  # keeps no other row alive
-            scores, lost = self._total[low:high].copy(), self._lost[low:high].copy()
-            found.append(ContinuedPrefix(texts, scores, lost, elements, reached, self._read[row]))
+            scores, lost, out = self._total[low:high].copy(), self._lost[low:high].copy(), self._most_left_out(row)
+            found.append(ContinuedPrefix(texts, scores, lost, elements, reached, out, self._read[row]))
         return found
+
+    def _most_left_out(self, row: int) -> tuple[Element, int] | None:
+        if row not in self._left_out:
+            return None
+        weight, number, entry, done = self._left_out[row]
+        return self._elements[number].then(self._by.trie, entry, weight, self._by.canonical), done
 
     def _add(self, elements: Sequence[Element], rows: Ints) -> Ints:
         """Number new elements of these rows."""
@@ -231,6 +270,8 @@ class _Batch:
         entries, group, weights, kept = self._chosen(own, row, pairs, first)
         lost = np.bincount(group[~kept], np.exp(weights[~kept]), len(groups))
         self._lost += np.bincount(pairs.asked, lost.repeat(size), len(self._asked))
+        if self._thorough:
+            self._leave_out(row, own.element, pairs.done[first], entries[~kept], group[~kept], weights[~kept])
         entries, group, weights = entries[kept], group[kept], weights[kept]
         new = self._ended(entries, own.element[group], weights)
         read = self._by.read([[each] for each in new])
@@ -252,8 +293,10 @@ class _Batch:
         last = texts.first[self._asked[pairs.asked[first]]] + pairs.done[first] - 1
         _, text = np.unique(row * len(texts.spelled) + texts.beginning[last], return_inverse=True)
         whole = log_sums_by_place(text, own.sum, len(text))[text]
-        alone = np.logical_or.reduceat(self._total[pairs.asked] == FORBIDDEN, first) if len(first) else first > 0
-        kept = (weights > FORBIDDEN) & ((weights >= least) | alone[group]) & (weights >= least + whole[group])
+        kept = (weights > FORBIDDEN) & (weights >= least + whole[group])
+        if not self._thorough and len(first):
+            alone = np.logical_or.reduceat(self._total[pairs.asked] == FORBIDDEN, first)
+            kept &= (weights >= least) | alone[group]
         if self._by.width:
             order = np.lexsort((-weights, ~kept, text[group]))
             begins = np.searchsorted(text[group][order], np.arange(len(text)))
@@ -261,6 +304,15 @@ class _Batch:
             rank[order] = np.arange(len(order)) - begins[text[group][order]]
             kept &= rank < self._by.width
         return entries, group, weights, kept
+
+    def _leave_out(
+        self, row: Ints, element: Ints, done: Ints, entries: Ints, group: Ints, weights: Floats
+    ) -> None:
+        """Note the most probable entry of each row that is left out."""
+        for i, weight in enumerate(weights.tolist()):
+            of = int(group[i])
+            if weight > self._left_out.get(int(row[of]), (FORBIDDEN,))[0]:
+                self._left_out[int(row[of])] = weight, int(element[of]), int(entries[i]), int(done[of])
 
     def _ended(self, entries: Ints, before: Ints, weights: Floats) -> list[Element]:
         """The elements after the tokens of entries, each after an element."""

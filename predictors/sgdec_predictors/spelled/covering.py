@@ -68,12 +68,16 @@ class Element:
 class BytePrefix:
     """One prefix of bytes, as the elements that cover it."""
 
-    __slots__ = ("elements", "row")
+    __slots__ = ("elements", "row", "score", "spare")
 
-    def __init__(self, elements: Sequence[Element]) -> None:
+    def __init__(self, elements: Sequence[Element], score: float = 0.0, spare: Element | None = None) -> None:
         self.elements = elements
         self.row: Floats | None = None
         """``[257]``: the scores of the bytes and of ``</s>``; None until they are asked for."""
+        self.score = score
+        """The log of its probability, relative to that of the prefix before it."""
+        self.spare = spare
+        """The most probable element at a root that was dropped, if all elements are inside of tokens."""
 
 
 def rows_of(trie: SpellingTrie, covers: Sequence[Sequence[Element]]) -> tuple[Floats, Floats]:
