@@ -175,38 +175,29 @@ class Aligned(Translator):
         after = self._spelling.after[spelling, tokens].tolist()
         known = self._continued(states, list(texts[:, None]))
         longer = (texts > EMPTY).nonzero()[0].tolist()
-        again = [row for row in longer if known[row].lost[known[row].place(int(texts[row]))]]
-        if again:
-            elements = [states[row].elements for row in again]
-            found = self._continuing.continued(elements, list(texts[again, None]), thorough=True)
-            for row, continued in zip(again, found, strict=True):
-                if continued.scores[0] > FORBIDDEN:
-                    known[row] = continued
         reached = [self._continuing.after(known[row], int(texts[row])) for row in longer]
         self._lost += sum(lost for _, lost in reached)
         covered = dict(zip(longer, self._bytes.covered([cover for cover, _ in reached]), strict=True))
-        return [
-            self._after(state, covered.get(row), int(texts[row]), known[row].left_out, spelling)
-            for row, (state, spelling) in enumerate(zip(states, after, strict=True))
-        ]
+        found = []
+        for row, (state, text, spelled) in enumerate(zip(states, texts.tolist(), after, strict=True)):
+            if row in covered:
+                elements, spare = covered[row].elements, self._spare(state, text, covered[row])
+            else:
+                elements, spare = (state.elements, state.spare) if text == EMPTY else ((), None)
+            found.append(AlignedPrefix(elements, spelled, spare))
+        return found
 
-    def _after(
-        self, state: AlignedPrefix, covered: BytePrefix | None, number: int, left_out: Any, spelling: int
-    ) -> AlignedPrefix:
-        """A prefix after a token, with a sequence for texts that nothing else covers, if there is no complete one."""
-        if covered is None:
-            return AlignedPrefix(*((state.elements, spelling, state.spare) if number == EMPTY else ((), spelling)))
-        spare = None
-        if covered.elements and not any(each.values is None for each in covered.elements):
-            text = self._texts.text(number)
-            if covered.spare is not None:
-                spare = Spare(covered.spare, b"")
-            elif left_out is not None:
-                element, done = left_out
-                spare = Spare(element, text[done:]).then(b"", covered.score)
-            elif state.spare is not None:
-                spare = state.spare.then(text, covered.score)
-        return AlignedPrefix(covered.elements, spelling, spare)
+    def _spare(self, state: AlignedPrefix, text: int, covered: BytePrefix) -> Spare | None:
+        """A sequence for what nothing else covers, after a state and a text; None if a complete one is there."""
+        if not covered.elements or any(each.values is None for each in covered.elements):
+            return None
+        if covered.spare is not None:
+            return Spare(covered.spare, b"")
+        assert state.continued is not None
+        left_out = self._continuing.left_out(state.continued, text)
+        if left_out is not None:
+            return Spare(*left_out).then(b"", covered.score)
+        return state.spare and state.spare.then(self._texts.text(text), covered.score)
 
     def best_remaining(self, states: Sequence[AlignedPrefix]) -> list[float]:
         """0, or -inf if no token sequence covers the text."""
@@ -234,7 +225,7 @@ class Aligned(Translator):
             needed = np.split(asked, row.searchsorted(range(1, len(new))))
             for state, elements in zip(new, self._read([state.elements for state in new]), strict=True):
                 state.elements = elements
-            found = self._continuing.continued([state.elements for state in new], needed, thorough=False)
+            found = self._continuing.continued([state.elements for state in new], needed)
             for state, continued in zip(new, found, strict=True):
                 state.continued = continued
             self._use_spares(new)
@@ -250,7 +241,7 @@ class Aligned(Translator):
         self._read_spares([spare for _, spare, _ in needy])
         texts = [continued.texts[continued.scores == FORBIDDEN] for _, _, continued in needy]
         covers = [spare.elements or () for _, spare, _ in needy]
-        found = self._continuing.continued(covers, texts, thorough=False) if needy else []
+        found = self._continuing.continued(covers, texts) if needy else []
         for (state, _, continued), own, other in zip(needy, texts, found, strict=True):
             state.continued = self._continuing.beside(continued, own, other)
 

@@ -26,6 +26,28 @@ from sgdec_predictors.spelled.trie import SpellingTrie, log_sums, log_sums_by_pl
 from sgdec_predictors.wrapping.inner_tokens import InnerPrefix
 
 
+class LeftOut(NamedTuple):
+    """For each of n continuations the most probable element that ends inside of it and was not followed."""
+
+    weight: Floats
+    """-inf if there is none."""
+    element: Ints
+    """The element before its last token."""
+    entry: Ints
+    """The entry of its last token."""
+    done: Ints
+    """The bytes of the continuation up to its end."""
+
+    def part(self, low: int, high: int) -> LeftOut:
+        """Those of some continuations."""
+        ints = [each[low:high].copy() for each in (self.element, self.entry, self.done)]
+        return LeftOut(self.weight[low:high].copy(), *ints)
+
+    @classmethod
+    def none(cls, size: int) -> LeftOut:
+        return cls(np.full(size, FORBIDDEN), *(np.zeros(size, np.int64) for _ in range(3)))
+
+
 class ContinuedPrefix(NamedTuple):
     """What is known of n continuations of one prefix."""
 
@@ -39,9 +61,8 @@ class ContinuedPrefix(NamedTuple):
     """Those of the prefix, and those that end inside of continuations."""
     reached: tuple[Ints, Ints, Ints]
     """``[p]``: places of continuations, ascending; with each an element and the node at which it reaches the end."""
-    left_out: tuple[Element, int] | None
-    """The most probable element that ends inside of the continuation and was not followed, and the number of bytes
-    before its end; None if there is none, or if there are several continuations."""
+    left_out: LeftOut
+    """What was not followed inside of them."""
     read: dict[InnerPrefix, list[Element]]
     """Elements that end inside of continuations and those that follow without a text, by complete tokens."""
 
@@ -86,17 +107,25 @@ class Continuing:
         elements, read = prefix.elements + spare.elements, {**prefix.read, **spare.read}
         return prefix._replace(scores=scores, lost=lost, elements=elements, reached=reached, read=read)
 
-    def continued(
-        self, covers: Sequence[Sequence[Element]], texts: Sequence[Ints], thorough: bool
-    ) -> list[ContinuedPrefix]:
+    def continued(self, covers: Sequence[Sequence[Element]], texts: Sequence[Ints]) -> list[ContinuedPrefix]:
         """For each prefix its continuations, which are numbers of texts that are not empty, ascending and different.
 
-        The elements have their values. ``thorough``: elements with a small share of the prefix are followed, too.
+        The elements have their values.
         """
-        batch = _Batch(self, covers, texts, thorough)
-        while len(batch.pairs.element):
+        batch = _Batch(self, covers, texts)
+        while batch.going():
             batch.follow()
         return batch.results()
+
+    def left_out(self, prefix: ContinuedPrefix, text: int) -> tuple[Element, bytes] | None:
+        """The most probable element that was not followed inside of a continuation, and the bytes after it."""
+        place, out = prefix.place(text), prefix.left_out
+        weight = float(out.weight[place])
+        if weight == FORBIDDEN:
+            return None
+        before = prefix.elements[int(out.element[place])]
+        element = before.then(self.trie, int(out.entry[place]), weight, self.canonical)
+        return element, self.texts.text(text)[int(out.done[place]) :]
 
     def after(self, prefix: ContinuedPrefix, text: int) -> tuple[list[Element], float]:
         """The elements that cover a prefix and one of its continuations, and what was left out inside of it."""
@@ -153,10 +182,8 @@ class _Subtrees(NamedTuple):
 class _Batch:
     """The continuations of several prefixes, which are asked about together."""
 
-    def __init__(
-        self, by: Continuing, covers: Sequence[Sequence[Element]], texts: Sequence[Ints], thorough: bool
-    ) -> None:
-        self._by, self._texts, self._thorough = by, texts, thorough
+    def __init__(self, by: Continuing, covers: Sequence[Sequence[Element]], texts: Sequence[Ints]) -> None:
+        self._by, self._texts = by, texts
         self._asked = np.concatenate(texts)
         """The text of each continuation, in the order of prefixes."""
         counts = np.array(list(map(len, texts)))
@@ -166,12 +193,23 @@ class _Batch:
         self._row_of, self._node_of, self._weight_of = np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0)
         none = np.zeros(0, np.int64)
         self._reached = [(none, none, none)]
-        self._left_out: dict[int, tuple[float, int, int, int]] = {}
+        self._left_out = LeftOut.none(len(self._asked))
         self._read: list[dict[InnerPrefix, list[Element]]] = [{} for _ in covers]
         rows = np.arange(len(covers)).repeat(list(map(len, covers)))
         new = self._add([element for cover in covers for element in cover], rows)
         asked = ranges((np.cumsum(counts) - counts)[rows], counts[rows])
         self.pairs = _Pairs(new.repeat(counts[rows]), asked, np.zeros_like(asked))
+
+    def going(self) -> bool:
+        """Whether there is more to follow; if not, the best of what was left out is, where nothing covers a text."""
+        if not len(self.pairs.element):
+            out = self._left_out
+            asked = np.flatnonzero((self._total == FORBIDDEN) & (out.weight > FORBIDDEN))
+            row, done = self._row[asked], out.done[asked]
+            numbers, which = self._new(out.entry[asked], out.element[asked], out.weight[asked], row)
+            out.weight[asked] = FORBIDDEN
+            self.pairs = _Pairs(numbers, asked[which], done[which])
+        return bool(len(self.pairs.element))
 
     def follow(self) -> None:
         """Sum what reaches the ends of continuations in one more token, and find the elements that end inside."""
@@ -194,6 +232,7 @@ class _Batch:
         asked, element, node = map(np.concatenate, zip(*self._reached, strict=True))
         order = np.argsort(asked, kind="stable")
         asked, element, node = asked[order], local[element[order]], node[order]
+        out = self._left_out._replace(element=local[self._left_out.element]) if len(local) else self._left_out
         bounds = np.cumsum([0, *map(len, self._texts)])
         found = []
         for row, texts in enumerate(self._texts):
@@ -201,15 +240,10 @@ class _Batch:
             here = slice(*asked.searchsorted((low, high)).tolist())
             elements = [self._elements[i] for i in by_row[first[row] : first[row + 1]].tolist()]
             reached = asked[here] - low, element[here].copy(), node[here].copy()  # keeps no other row alive
-            scores, lost, out = self._total[low:high].copy(), self._lost[low:high].copy(), self._most_left_out(row)
-            found.append(ContinuedPrefix(texts, scores, lost, elements, reached, out, self._read[row]))
+            scores, lost = self._total[low:high].copy(), self._lost[low:high].copy()
+            left_out = out.part(low, high)
+            found.append(ContinuedPrefix(texts, scores, lost, elements, reached, left_out, self._read[row]))
         return found
-
-    def _most_left_out(self, row: int) -> tuple[Element, int] | None:
-        if row not in self._left_out:
-            return None
-        weight, number, entry, done = self._left_out[row]
-        return self._elements[number].then(self._by.trie, entry, weight, self._by.canonical), done
 
     def _add(self, elements: Sequence[Element], rows: Ints) -> Ints:
         """Number new elements of these rows."""
@@ -270,17 +304,24 @@ class _Batch:
         entries, group, weights, kept = self._chosen(own, row, pairs, first)
         lost = np.bincount(group[~kept], np.exp(weights[~kept]), len(groups))
         self._lost += np.bincount(pairs.asked, lost.repeat(size), len(self._asked))
-        if self._thorough:
-            self._leave_out(row, own.element, pairs.done[first], entries[~kept], group[~kept], weights[~kept])
+        self._leave_out(pairs, first, own.element[group[~kept]], group[~kept], entries[~kept], weights[~kept])
         entries, group, weights = entries[kept], group[kept], weights[kept]
-        new = self._ended(entries, own.element[group], weights)
-        read = self._by.read([[each] for each in new])
-        for number, elements in zip(row[group].tolist(), read, strict=True):
-            self._read[number][elements[0].inner] = elements
-        group = group.repeat(list(map(len, read)))
-        numbers = self._add([each for elements in read for each in elements], row[group])
+        numbers, which = self._new(entries, own.element[group], weights, row[group])
+        group = group[which]
         chosen = ranges(first[group], size[group])
         return _Pairs(numbers.repeat(size[group]), pairs.asked[chosen], pairs.done[chosen])
+
+    def _new(self, entries: Ints, before: Ints, weights: Floats, rows: Ints) -> tuple[Ints, Ints]:
+        """The elements after the tokens of entries and those after them without a text: their numbers, and which of
+        the entries each follows from. Reads all in one batch."""
+        new = []
+        for entry, number, weight in zip(entries.tolist(), before.tolist(), weights.tolist(), strict=True):
+            new.append([self._elements[number].then(self._by.trie, entry, weight, self._by.canonical)])
+        read = self._by.read(new)
+        for row, elements in zip(rows.tolist(), read, strict=True):
+            self._read[row][elements[0].inner] = elements
+        which = np.arange(len(read)).repeat(list(map(len, read)))
+        return self._add([each for elements in read for each in elements], rows[which]), which
 
     def _chosen(
         self, own: _Subtrees, row: Ints, pairs: _Pairs, first: Ints
@@ -294,7 +335,7 @@ class _Batch:
         _, text = np.unique(row * len(texts.spelled) + texts.beginning[last], return_inverse=True)
         whole = log_sums_by_place(text, own.sum, len(text))[text]
         kept = (weights > FORBIDDEN) & (weights >= least + whole[group])
-        if not self._thorough and len(first):
+        if len(first):
             alone = np.logical_or.reduceat(self._total[pairs.asked] == FORBIDDEN, first)
             kept &= (weights >= least) | alone[group]
         if self._by.width:
@@ -306,17 +347,15 @@ class _Batch:
         return entries, group, weights, kept
 
     def _leave_out(
-        self, row: Ints, element: Ints, done: Ints, entries: Ints, group: Ints, weights: Floats
+        self, pairs: _Pairs, first: Ints, element: Ints, group: Ints, entries: Ints, weights: Floats
     ) -> None:
-        """Note the most probable entry of each row that is left out."""
-        for i, weight in enumerate(weights.tolist()):
-            of = int(group[i])
-            if weight > self._left_out.get(int(row[of]), (FORBIDDEN,))[0]:
-                self._left_out[int(row[of])] = weight, int(element[of]), int(entries[i]), int(done[of])
-
-    def _ended(self, entries: Ints, before: Ints, weights: Floats) -> list[Element]:
-        """The elements after the tokens of entries, each after an element."""
-        found = []
-        for entry, number, weight in zip(entries.tolist(), before.tolist(), weights.tolist(), strict=True):
-            found.append(self._elements[number].then(self._by.trie, entry, weight, self._by.canonical))
-        return found
+        """Note entries of groups that are not kept, if they are the most probable ones of continuations."""
+        size = np.diff(np.append(first, len(pairs.asked)))
+        places = ranges(first[group], size[group])  # all pairs of the group of each entry
+        which = np.arange(len(group)).repeat(size[group])
+        better = weights[which] > self._left_out.weight[pairs.asked[places]]
+        order = np.argsort(weights[which[better]], kind="stable")  # the last of several is noted
+        places, which = places[better][order], which[better][order]
+        asked, noted = pairs.asked[places], self._left_out
+        noted.weight[asked], noted.element[asked] = weights[which], element[which]
+        noted.entry[asked], noted.done[asked] = entries[which], pairs.done[places]
