@@ -39,7 +39,8 @@ from sgdec.arrays import Floats, Ints
 from sgdec.context import Vocabulary
 from sgdec.protocol import FORBIDDEN, Candidates, State, ability
 from sgdec_predictors.bytes import Bytes
-from sgdec_predictors.spelled.continuing import ContinuedPrefix, Continuing
+from sgdec_predictors.spelled.continued import ContinuedPrefix
+from sgdec_predictors.spelled.continuing import Continuing
 from sgdec_predictors.spelled.covering import BytePrefix, Element
 from sgdec_predictors.spelled.leading import EMPTY, LeaderTexts
 from sgdec_predictors.spelled.trie import log_sums_by_place
@@ -175,9 +176,9 @@ class Aligned(Translator):
         after = self._spelling.after[spelling, tokens].tolist()
         known = self._continued(states, list(texts[:, None]))
         longer = (texts > EMPTY).nonzero()[0].tolist()
-        reached = [self._continuing.after(known[row], int(texts[row])) for row in longer]
-        self._lost += sum(lost for _, lost in reached)
-        covered = dict(zip(longer, self._bytes.covered([cover for cover, _ in reached]), strict=True))
+        covers = [self._continuing.after(known[row], int(texts[row])) for row in longer]
+        covered = dict(zip(longer, self._bytes.covered(covers), strict=True))
+        self._lost += sum(float(known[row].lost[known[row].place(int(texts[row]))]) for row in longer)
         found = []
         for row, (state, text, spelled) in enumerate(zip(states, texts.tolist(), after, strict=True)):
             if row in covered:
@@ -243,7 +244,7 @@ class Aligned(Translator):
         covers = [spare.elements or () for _, spare, _ in needy]
         found = self._continuing.continued(covers, texts) if needy else []
         for (state, _, continued), own, other in zip(needy, texts, found, strict=True):
-            state.continued = self._continuing.beside(continued, own, other)
+            state.continued = continued.beside(own, other)
 
     def _read_spares(self, spares: Sequence[Spare]) -> None:
         """Find the elements that cover the prefixes of these, one byte after the other."""

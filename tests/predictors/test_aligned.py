@@ -155,6 +155,60 @@ def test_dropped_sequences_only_lower_totals_and_are_reported() -> None:
     assert exact.summary() is None and said is not None and "of the probability was lost" in said
 
 
+def pieces(rng: random.Random) -> Pieces:
+    """Both letters, and some longer pieces."""
+    longer = {bytes(rng.choices(b"ab", k=rng.randint(2, 5))) for _ in range(rng.randint(2, 6))}
+    return Pieces([b"a", b"b", *sorted(longer)])
+
+
+def test_no_text_is_forbidden_because_its_sequences_were_dropped() -> None:
+    """Each text has a sequence, and totals are never above the exact ones."""
+    lower = 0
+    for seed in range(60):
+        rng = random.Random(seed)
+        leader, follower = pieces(rng), pieces(rng)
+        table = probabilities(np.random.default_rng(seed), follower.size, allowed=1.0)
+        exact = in_tokens_of(leader, table, follower)
+        few = in_tokens_of(leader, table, follower, width=rng.randint(1, 2), min_share=rng.choice([0.0, 0.1, 0.5]))
+        for _ in range(4):
+            tokens = (*rng.choices(range(3, leader.size), k=rng.randint(1, 4)), EOS)
+            total, most = math.fsum(walk(few, tokens)), math.fsum(walk(exact, tokens))
+            assert FORBIDDEN < total <= most + 1e-9, (seed, tokens)
+            lower += total < most - 1e-6
+    assert lower > 20
+
+
+def test_a_score_depends_on_no_other_candidate() -> None:
+    for seed in range(40):
+        rng = random.Random(seed)
+        leader, follower = pieces(rng), pieces(rng)
+        table = probabilities(np.random.default_rng(seed), follower.size, allowed=1.0)
+        aligned = in_tokens_of(leader, table, follower, min_share=0.1)
+        (state,) = aligned.consume_batch(aligned.initialize_batch([SOURCE]), [rng.randrange(3, leader.size)])
+        (row,) = aligned.predict_batch([state]).rows
+        for token in range(3, leader.size):
+            assert aligned.predict_batch([state], [[token]]).rows[0].get(token) == row.get(token), (seed, token)
+
+
+def test_what_was_read_inside_of_candidates_is_not_read_again() -> None:
+    rows: list[int] = []
+
+    class Counted(PassThrough):
+        def predict_batch(self, states: Any, candidates: Any = None) -> Any:
+            rows.append(len(states))
+            return super().predict_batch(states, candidates)
+
+    leader, follower = Pieces([b"ab", b"a"]), Pieces([b"a", b"b"])
+    inner = Counted(lift(Table(probabilities(np.random.default_rng(1), follower.size))))
+    inner.vocabularies = Vocabularies(target=follower)
+    aligned = Aligned(inner, context=Context(vocabularies=Vocabularies(target=leader), vocab_size=leader.size))
+    states = aligned.initialize_batch([SOURCE])
+    aligned.predict_batch(states)  # the beginning; after a, inside of ab
+    states = aligned.consume_batch(states * 2, [3, 4])
+    aligned.predict_batch(states)  # after a, which is known; after ab; and after both inside of ab
+    assert rows == [1, 1, 1, 2]
+
+
 def test_tokens_that_are_no_text_are_forbidden_and_silent_ones_cost_nothing() -> None:
     leader, follower = Pieces([b"a", b""]), Pieces([b"a"])
     aligned = in_tokens_of(leader, np.log([[0.1, 0.1, 0.4, 0.4]] * 4), follower)

@@ -20,61 +20,11 @@ import numpy.typing as npt
 
 from sgdec.arrays import Floats, Ints
 from sgdec.protocol import FORBIDDEN
-from sgdec_predictors.spelled.covering import Element, after_byte, at_node, masses, ranges
-from sgdec_predictors.spelled.leading import EMPTY, LeaderTexts
+from sgdec_predictors.spelled.continued import ContinuedPrefix, LeftOut
+from sgdec_predictors.spelled.covering import Element, after_byte, masses, ranges
+from sgdec_predictors.spelled.leading import LeaderTexts
 from sgdec_predictors.spelled.trie import SpellingTrie, log_sums, log_sums_by_place
 from sgdec_predictors.wrapping.inner_tokens import InnerPrefix
-
-
-class LeftOut(NamedTuple):
-    """For each of n continuations the most probable element that ends inside of it and was not followed."""
-
-    weight: Floats
-    """-inf if there is none."""
-    element: Ints
-    """The element before its last token."""
-    entry: Ints
-    """The entry of its last token."""
-    done: Ints
-    """The bytes of the continuation up to its end."""
-
-    def part(self, low: int, high: int) -> LeftOut:
-        """Those of some continuations."""
-        ints = [each[low:high].copy() for each in (self.element, self.entry, self.done)]
-        return LeftOut(self.weight[low:high].copy(), *ints)
-
-    @classmethod
-    def none(cls, size: int) -> LeftOut:
-        return cls(np.full(size, FORBIDDEN), *(np.zeros(size, np.int64) for _ in range(3)))
-
-
-class ContinuedPrefix(NamedTuple):
-    """What is known of n continuations of one prefix."""
-
-    texts: Ints
-    """``[n]``: their numbers, ascending."""
-    scores: Floats
-    """``[n]``: the log of the probability of each, relative to that of the prefix."""
-    lost: Floats
-    """``[n]``: at most this probability, relative to that of the prefix, was left out inside of each."""
-    elements: list[Element]
-    """Those of the prefix, and those that end inside of continuations."""
-    reached: tuple[Ints, Ints, Ints]
-    """``[p]``: places of continuations, ascending; with each an element and the node at which it reaches the end."""
-    left_out: LeftOut
-    """What was not followed inside of them."""
-    read: dict[InnerPrefix, list[Element]]
-    """Elements that end inside of continuations and those that follow without a text, by complete tokens."""
-
-    def place(self, text: int) -> int:
-        """The place of a text that was asked about."""
-        return int(self.texts.searchsorted(text))
-
-    def has(self, texts: Ints) -> bool:
-        """Whether it was asked about all of these texts that are not empty."""
-        places = self.texts.searchsorted(texts)
-        known = self.texts[np.minimum(places, len(self.texts) - 1)] if len(self.texts) else -1
-        return bool(((texts == known) | (texts <= EMPTY)).all())
 
 
 class Continuing:
@@ -94,19 +44,6 @@ class Continuing:
         self.trie, self.texts, self.read = trie, texts, read
         self.width, self.least, self.canonical = width, least, canonical
 
-    def beside(self, prefix: ContinuedPrefix, texts: Ints, spare: ContinuedPrefix) -> ContinuedPrefix:
-        """A prefix of which other elements reach some continuations."""
-        place = prefix.texts.searchsorted(texts)
-        scores, lost = prefix.scores.copy(), prefix.lost.copy()
-        scores[place], lost[place] = spare.scores, spare.lost
-        own, number, node = spare.reached
-        places = np.append(prefix.reached[0], place[own])
-        numbers = np.append(prefix.reached[1], number + len(prefix.elements))
-        order = np.argsort(places, kind="stable")
-        reached = places[order], numbers[order], np.append(prefix.reached[2], node)[order]
-        elements, read = prefix.elements + spare.elements, {**prefix.read, **spare.read}
-        return prefix._replace(scores=scores, lost=lost, elements=elements, reached=reached, read=read)
-
     def continued(self, covers: Sequence[Sequence[Element]], texts: Sequence[Ints]) -> list[ContinuedPrefix]:
         """For each prefix its continuations, which are numbers of texts that are not empty, ascending and different.
 
@@ -117,36 +54,24 @@ class Continuing:
             batch.follow()
         return batch.results()
 
+    def after(self, prefix: ContinuedPrefix, text: int) -> list[Element]:
+        """The elements that cover a prefix and one of its continuations."""
+        return prefix.after(text, self.trie, self.canonical)
+
     def left_out(self, prefix: ContinuedPrefix, text: int) -> tuple[Element, bytes] | None:
         """The most probable element that was not followed inside of a continuation, and the bytes after it."""
-        place, out = prefix.place(text), prefix.left_out
-        weight = float(out.weight[place])
-        if weight == FORBIDDEN:
-            return None
-        before = prefix.elements[int(out.element[place])]
-        element = before.then(self.trie, int(out.entry[place]), weight, self.canonical)
-        return element, self.texts.text(text)[int(out.done[place]) :]
-
-    def after(self, prefix: ContinuedPrefix, text: int) -> tuple[list[Element], float]:
-        """The elements that cover a prefix and one of its continuations, and what was left out inside of it."""
-        place = prefix.place(text)
-        places, numbers, nodes = prefix.reached
-        first, last = places.searchsorted((place, place + 1))
-        found = []
-        for number, node in zip(numbers[first:last].tolist(), nodes[first:last].tolist(), strict=True):
-            found += at_node(self.trie, prefix.elements[number], node, self.canonical)
-        for each in found:
-            if each.values is None:
-                each.known = prefix.read.get(each.inner)
-        return found, float(prefix.lost[place])
+        found = prefix.most_left_out(text, self.trie, self.canonical)
+        return found and (found[0], self.texts.text(text)[found[1] :])
 
     def after_byte(self, cover: Sequence[Element], byte: int) -> list[Element]:
-        """The elements that cover one more byte, the most probable ones."""
+        """The elements that cover one more byte: the most probable ones, and the most probable one at a root."""
         after = after_byte(self.trie, cover, byte, self.canonical)
-        mass, = masses([after])
-        highest = mass.max(initial=FORBIDDEN)
-        best = np.argsort(-mass, kind="stable")[: self.width or None].tolist()
-        return [after[i] for i in sorted(best) if mass[i] >= highest + self.least]
+        (mass,) = masses([after])
+        order = np.argsort(-mass, kind="stable").tolist()
+        enough = mass.max(initial=FORBIDDEN) + self.least
+        kept = {i for i in order[: self.width or None] if mass[i] >= enough}
+        kept.update([i for i in order if after[i].values is None][:1])
+        return [after[i] for i in sorted(kept)]
 
 
 class _Pairs(NamedTuple):
@@ -307,9 +232,12 @@ class _Batch:
         self._leave_out(pairs, first, own.element[group[~kept]], group[~kept], entries[~kept], weights[~kept])
         entries, group, weights = entries[kept], group[kept], weights[kept]
         numbers, which = self._new(entries, own.element[group], weights, row[group])
-        group = group[which]
+        group, weights = group[which], weights[which].repeat(size[group[which]])
         chosen = ranges(first[group], size[group])
-        return _Pairs(numbers.repeat(size[group]), pairs.asked[chosen], pairs.done[chosen])
+        found = _Pairs(numbers.repeat(size[group]), pairs.asked[chosen], pairs.done[chosen])
+        matters = (weights >= self._by.least) | (self._total[found.asked] == FORBIDDEN)
+        self._lost += np.bincount(found.asked[~matters], np.exp(weights[~matters]), len(self._asked))
+        return _Pairs(found.element[matters], found.asked[matters], found.done[matters])
 
     def _new(self, entries: Ints, before: Ints, weights: Floats, rows: Ints) -> tuple[Ints, Ints]:
         """The elements after the tokens of entries and those after them without a text: their numbers, and which of
