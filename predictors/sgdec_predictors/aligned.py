@@ -16,10 +16,17 @@ part of the other's.
 It is on demand: it scores the tokens that other predictors leave. Without others that restrict, these are all tokens
 of the leader, and each needs the follower's scores inside of it: put `topk` around the leader.
 
-State: the follower's token sequences that cover the text (`bytes`), and the leader's spelling. Sequences are dropped
-as there: ``width`` keeps the most probable ones, ``min_share`` those with this share of the probability. Cost: one
-batch of the inner predictor for each length inside of candidates; almost all sequences that end inside of a candidate
-have a small share. Bounds: 0, or -inf if nothing covers the text. Relaxation: none.
+After each token the ``width`` most probable sequences of the follower are kept. A sequence of complete tokens with
+less than ``min_share`` of the probability of x, which ends at x or inside of w, is used only if no other one covers
+x w. So a token is not forbidden because sequences were dropped, if each byte is a token of the
+follower. Totals are at most the exact ones: the end of the run reports how much was lost, and ``width 0`` with
+``min_share 0`` is exact.
+
+State: the sequences that cover the text, as in `bytes`, the leader's spelling, and what is known inside of the
+candidates, so that their rows are not asked for again. Cost: a batch of the inner predictor for each length inside of
+candidates; sums over subtrees of the trie, in arrays of all prefixes and candidates. Where the follower's tokens are
+longer than the leader's, few sequences end inside of candidates; a leader with the longer tokens costs a multiple.
+Bounds: 0, or -inf if nothing covers the text. Relaxation: none.
 """
 
 from __future__ import annotations
@@ -60,7 +67,7 @@ class AlignedPrefix:
         """The state of the leader's spelling after it."""
         self.spare = spare
         self.continued: ContinuedPrefix | None = None
-        """What is known of its continuations."""
+        """Its continuations, as far as they are known."""
 
 
 class Spare:
@@ -104,7 +111,7 @@ class Aligned(Translator):
             int, Field(ge=0, description="limit on the follower's token sequences of a prefix; 0 = no limit, exact")
         ] = 8,
         min_share: Annotated[
-            float, Field(ge=0, lt=1, description="least share of a prefix's probability of a sequence that is kept")
+            float, Field(ge=0, lt=1, description="share below which a sequence is used only if no other one fits")
         ] = 0.01,
         tokenisations: Annotated[
             Literal["all", "canonical"],
@@ -213,7 +220,7 @@ class Aligned(Translator):
         release([BytePrefix(root.elements) for root in roots])
 
     def _continued(self, states: Sequence[AlignedPrefix], texts: Sequence[Ints]) -> list[ContinuedPrefix]:
-        """What is known of these states' continuations, which are computed if they are not known yet."""
+        """The continuations of these states; they are computed if they are not known yet."""
         wanted: dict[AlignedPrefix, list[Ints]] = {}
         for state, own in zip(states, texts, strict=True):
             if state.continued is None or not state.continued.has(own):

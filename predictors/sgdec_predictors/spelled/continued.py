@@ -1,4 +1,4 @@
-"""What is known of the continuations of one covered prefix: their scores, and the elements that reach their ends."""
+"""Continuations of one covered prefix: their scores, and the elements that reach their ends."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class LeftOut(NamedTuple):
 
 
 class ContinuedPrefix(NamedTuple):
-    """What is known of n continuations of one prefix."""
+    """The scores of n continuations of one prefix, and the ways to their ends."""
 
     texts: Ints
     """``[n]``: their numbers, ascending."""
@@ -50,7 +50,7 @@ class ContinuedPrefix(NamedTuple):
     reached: tuple[Ints, Ints, Ints]
     """``[p]``: places of continuations, ascending; with each an element and the node at which it reaches the end."""
     left_out: LeftOut
-    """What was not followed inside of them."""
+    """The sequences that were not followed inside of them."""
     read: dict[InnerPrefix, list[Element]]
     """Elements that end inside of continuations and those that follow without a text, by complete tokens."""
 

@@ -3,11 +3,12 @@
 A token sequence that covers x w either has its last token beyond the end of w, so it is in the subtree of the trie at
 w, or it has a token that ends inside of w. The first are one sum for each element of the prefix. The second are
 elements of their own, whose scores the inner predictor has to give, so few of them are followed: those with at least
-``min_share`` of the probability of x, unless nothing else covers x w, and no more than ``width`` that end at the same
-byte.
+``min_share`` of the probability of x, and no more than ``width`` that end at the same byte. If nothing covers x w so
+far, those are followed that have this share of the text up to their end; and at last the best of what was left out.
 
 All pairs of an element and a continuation go through the trie together, one byte after the other; a second round is
-for the elements that end inside of continuations, and so on.
+for the elements that end inside of continuations, and so on. Whether an element is followed into w depends on no
+other continuation but by ``width``.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ class _Batch:
         self.pairs = _Pairs(new.repeat(counts[rows]), asked, np.zeros_like(asked))
 
     def going(self) -> bool:
-        """Whether there is more to follow; if not, the best of what was left out is, where nothing covers a text."""
+        """Whether there is more to follow; if not, the best of what was left out is, for texts that nothing covers."""
         if not len(self.pairs.element):
             out = self._left_out
             asked = np.flatnonzero((self._total == FORBIDDEN) & (out.weight > FORBIDDEN))
@@ -149,7 +150,7 @@ class _Batch:
         self.pairs = self._inside(subtrees, insides, which[len(reached) :])
 
     def results(self) -> list[ContinuedPrefix]:
-        """What is known of each prefix."""
+        """The continuations of each prefix."""
         by_row = np.argsort(self._row_of, kind="stable")
         first = np.searchsorted(self._row_of[by_row], np.arange(len(self._texts) + 1)).tolist()
         local = np.empty_like(by_row)
