@@ -127,7 +127,7 @@ class _Batch:
         self.pairs = _Pairs(new.repeat(counts[rows]), asked, np.zeros_like(asked))
 
     def going(self) -> bool:
-        """Whether there is more to follow; if not, the best of what was left out is, for texts that nothing covers."""
+        """Whether there is more to follow; at last the best of what was left out, for texts that nothing covers."""
         if not len(self.pairs.element):
             out = self._left_out
             asked = np.flatnonzero((self._total == FORBIDDEN) & (out.weight > FORBIDDEN))

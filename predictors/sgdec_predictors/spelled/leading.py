@@ -8,7 +8,7 @@ from sgdec.arrays import Ints
 from sgdec_predictors.texts.spelling import Spelling
 
 NO_TEXT, EMPTY = -1, 0
-"""The numbers of what is not a text, such as ``<unk>``, and of the text without bytes."""
+"""The numbers for tokens without a text, such as ``<unk>``, and for the text without bytes."""
 
 
 class LeaderTexts:
