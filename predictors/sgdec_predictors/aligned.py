@@ -35,6 +35,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import accumulate, pairwise
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -165,7 +166,8 @@ class Aligned(Translator):
         row = np.arange(len(states)).repeat(sizes)
         tokens = np.concatenate(asked).astype(np.int64)
         texts = self._texts.of[np.array([state.spelling for state in states])[row], tokens]
-        known = self._continued(states, np.split(texts, np.cumsum(sizes)[:-1]))
+        bounds = accumulate(sizes, initial=0)
+        known = self._continued(states, [texts[first:last] for first, last in pairwise(bounds)])
         found = np.where(texts == EMPTY, 0.0, FORBIDDEN)
         longer = (texts > EMPTY).nonzero()[0]
         size = len(self._texts.first)
@@ -230,7 +232,8 @@ class Aligned(Translator):
             row = np.arange(len(new)).repeat([sum(map(len, several)) for several in wanted.values()])
             asked = np.concatenate([own for several in wanted.values() for own in several])
             row, asked = np.divmod(np.unique((row * size + asked)[asked > EMPTY]), size)
-            needed = np.split(asked, row.searchsorted(range(1, len(new))))
+            bounds = row.searchsorted(range(len(new) + 1)).tolist()
+            needed = [asked[first:last] for first, last in pairwise(bounds)]
             for state, elements in zip(new, self._read([state.elements for state in new]), strict=True):
                 state.elements = elements
             found = self._continuing.continued([state.elements for state in new], needed)

@@ -270,7 +270,7 @@ class Bytes(Translator):
         first, inside, last = int(trie.first[node]), int(trie.inside[node]), int(trie.last[node])
         tokens = trie.tokens[first:last]
         own, end = element.inner.values, element.inner.score(EOS)
-        scores = element.inner.scores(tokens) if own is None else own[tokens]
+        scores = element.inner.scores(tokens) if own is None else own.take(tokens)
         if self._canonical is not None:
             forbidden = np.zeros(self._size, bool)
             forbidden[list(self._canonical.row(element.tokens).tokens)] = True

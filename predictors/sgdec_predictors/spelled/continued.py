@@ -26,11 +26,6 @@ class LeftOut(NamedTuple):
     done: Ints
     """The bytes of the continuation up to its end."""
 
-    def part(self, low: int, high: int) -> LeftOut:
-        """Those of some continuations."""
-        ints = [each[low:high].copy() for each in (self.element, self.entry, self.done)]
-        return LeftOut(self.weight[low:high].copy(), *ints)
-
     @classmethod
     def none(cls, size: int) -> LeftOut:
         return cls(np.full(size, FORBIDDEN), *(np.zeros(size, np.int64) for _ in range(3)))
@@ -95,8 +90,9 @@ class ContinuedPrefix(NamedTuple):
         numbers = np.append(self.reached[1], number + len(self.elements))
         order = np.argsort(places, kind="stable")
         reached = places[order], numbers[order], np.append(self.reached[2], node)[order]
-        left_out, other = self.left_out.part(0, len(scores)), spare.left_out
-        left_out.weight[place], left_out.element[place] = other.weight, other.element + len(self.elements)
-        left_out.entry[place], left_out.done[place] = other.entry, other.done
+        other = spare.left_out._replace(element=spare.left_out.element + len(self.elements))
+        left_out = LeftOut(self.left_out.weight.copy(), *(each.copy() for each in self.left_out[1:]))
+        for own_part, part in zip(left_out, other, strict=True):
+            own_part[place] = part
         elements, read = self.elements + spare.elements, {**self.read, **spare.read}
         return ContinuedPrefix(self.texts, scores, lost, elements, reached, left_out, read)

@@ -165,9 +165,9 @@ class _Batch:
             low, high = bounds[row : row + 2].tolist()
             here = slice(*asked.searchsorted((low, high)).tolist())
             elements = [self._elements[i] for i in by_row[first[row] : first[row + 1]].tolist()]
-            reached = asked[here] - low, element[here].copy(), node[here].copy()  # keeps no other row alive
-            scores, lost = self._total[low:high].copy(), self._lost[low:high].copy()
-            left_out = out.part(low, high)
+            reached = asked[here] - low, element[here], node[here]
+            scores, lost = self._total[low:high], self._lost[low:high]
+            left_out = LeftOut(out.weight[low:high], out.element[low:high], out.entry[low:high], out.done[low:high])
             found.append(ContinuedPrefix(texts, scores, lost, elements, reached, left_out, self._read[row]))
         return found
 

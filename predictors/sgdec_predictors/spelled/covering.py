@@ -54,9 +54,10 @@ class Element:
         """The log of what the inner row adds up to, roughly."""
         assert self.values is not None
         highest = max(float(self.values.max(initial=FORBIDDEN)), self.end)
-        if highest == FORBIDDEN:
-            return FORBIDDEN
-        return highest + math.log(float(np.exp(self.values - highest).sum()) + math.exp(self.end - highest))
+        if highest > 1.0:
+            return highest  # too much in any case
+        total = float(np.exp(self.values).sum()) + math.exp(self.end)
+        return math.log(total) if total else FORBIDDEN
 
     def shifted(self) -> list[Element]:
         """The elements that are `known`, with the weight of this one."""
