@@ -14,12 +14,12 @@ other continuation but by ``width``.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from sgdec.arrays import Floats, Ints
+from sgdec.arrays import Flags, Floats, Ints
 from sgdec.protocol import FORBIDDEN
 from sgdec_predictors.spelled.continued import ContinuedPrefix, LeftOut
 from sgdec_predictors.spelled.covering import Element, after_byte, masses, ranges
@@ -82,27 +82,8 @@ class _Pairs(NamedTuple):
     asked: Ints
     done: Ints
 
-    def of(self, chosen: Ints, done: Ints) -> _Pairs:
-        return _Pairs(self.element[chosen], self.asked[chosen], done)
-
-
-class _Subtrees(NamedTuple):
-    """R pairs of an element and a node below its own, with the scores of the node's entries."""
-
-    element: Ints
-    node: Ints
-    values: Floats
-    """The scores of all pairs, one after the other."""
-    start: Ints
-    """``[R]``: where those of each pair begin."""
-    weight: Floats
-    """``[R]``: the element's weight."""
-    sum: Floats
-    """``[R]``: the log of the sum of the scores, times the weight."""
-
-    def of(self, chosen: Ints) -> _Subtrees:
-        start, weight, sums = self.start[chosen], self.weight[chosen], self.sum[chosen]
-        return _Subtrees(self.element[chosen], self.node[chosen], self.values, start, weight, sums)
+    def of(self, chosen: Ints | Flags) -> _Pairs:
+        return _Pairs(self.element[chosen], self.asked[chosen], self.done[chosen])
 
 
 class _Batch:
@@ -131,23 +112,26 @@ class _Batch:
         if not len(self.pairs.element):
             out = self._left_out
             asked = np.flatnonzero((self._total == FORBIDDEN) & (out.weight > FORBIDDEN))
-            row, done = self._row[asked], out.done[asked]
-            numbers, which = self._new(out.entry[asked], out.element[asked], out.weight[asked], row)
+            read = self._new(out.entry[asked], out.element[asked], out.weight[asked], self._row[asked])
             out.weight[asked] = FORBIDDEN
-            self.pairs = _Pairs(numbers, asked[which], done[which])
+            which = np.arange(len(asked)).repeat(np.diff(read))
+            self.pairs = _Pairs(np.arange(read[0], read[-1]), asked[which], out.done[asked][which])
         return bool(len(self.pairs.element))
 
     def follow(self) -> None:
         """Sum what reaches the ends of continuations in one more token, and find the elements that end inside."""
+        trie = self._by.trie
         ends, end, insides, inside = self._walk()
-        keys = np.append(ends.element, insides.element) * len(self._by.trie.first) + np.append(end, inside)
-        different, which = np.unique(keys, return_inverse=True)
-        subtrees = self._subtrees(different)
-        reached, sums = which[: len(end)], subtrees.sum[which[: len(end)]]
+        size = len(trie.first)
+        different, which = np.unique(ends.element * size + end, return_inverse=True)
+        element, node = np.divmod(different, size)
+        length = trie.last[node] - trie.first[node]
+        scores = self._scores(element.repeat(length), ranges(trie.first[node], length))
+        sums = (self._weight_of[element] + log_sums(scores, np.cumsum(length) - length))[which]
         some = sums > FORBIDDEN
         self._reached.append((ends.asked[some], ends.element[some], end[some]))
         self._total = np.logaddexp(self._total, log_sums_by_place(ends.asked, sums, len(self._asked)))
-        self.pairs = self._inside(subtrees, insides, which[len(reached) :])
+        self.pairs = self._inside(insides, inside)
 
     def results(self) -> list[ContinuedPrefix]:
         """The continuations of each prefix."""
@@ -198,93 +182,84 @@ class _Batch:
                 own.append(new)
             active, at = active[~over], at[~over]
         ends, end, insides, inside, done = map(np.concatenate, found)
-        return pairs.of(ends, pairs.done[ends]), end, pairs.of(insides, pairs.done[insides] + done), inside
+        inner = pairs.of(insides)
+        return pairs.of(ends), end, inner._replace(done=inner.done + done), inside
 
-    def _subtrees(self, keys: Ints) -> _Subtrees:
-        """The scores and sums of different pairs of an element and a node, in their order."""
-        trie = self._by.trie
-        element, node = np.divmod(keys, len(trie.first))
-        length = trie.last[node] - trie.first[node]
-        start = np.cumsum(length) - length
-        places = ranges(trie.first[node] - trie.inside[self._node_of[element]], length)
-        values = np.empty(len(places))
-        numbers, first = np.unique(element, return_index=True)
-        bounds = np.append(start[first], len(places)).tolist()
-        for number, low, high in zip(numbers.tolist(), bounds[:-1], bounds[1:], strict=True):
-            own = self._elements[number].values
-            assert own is not None
-            values[low:high] = own[places[low:high]]
-        weight = self._weight_of[element]
-        return _Subtrees(element, node, values, start, weight, weight + log_sums(values, start))
+    def _scores(self, element: Ints, entry: Ints) -> Floats:
+        """The score of each entry after its element; elements ascend."""
+        places = entry - self._by.trie.inside[self._node_of[element]]
+        found = np.empty(len(entry))
+        changes = np.flatnonzero(np.diff(element, prepend=-1))
+        bounds = [*changes.tolist(), len(entry)]
+        for number, (low, high) in zip(element[changes].tolist(), pairwise(bounds), strict=True):
+            values = self._elements[number].values
+            assert values is not None
+            found[low:high] = values[places[low:high]]
+        return found
 
-    def _inside(self, subtrees: _Subtrees, insides: _Pairs, which: Ints) -> _Pairs:
-        """The elements after tokens that end inside of continuations, with what is asked about them.
+    def _inside(self, pairs: _Pairs, nodes: Ints) -> _Pairs:
+        """The elements after tokens that end inside of continuations, at nodes, with what is asked about them.
 
-        ``which``: the subtree of each pair.
+        A step is an element and the entry of its last token; several continuations can share one.
         """
-        order = np.argsort(which, kind="stable")
-        pairs = insides.of(order, insides.done[order])
-        groups, first = np.unique(which[order], return_index=True)  # one group of pairs for each subtree
-        size = np.diff(np.append(first, len(order)))
-        own, row = subtrees.of(groups), self._row[pairs.asked[first]]
-        entries, group, weights, kept = self._chosen(own, row, pairs, first)
-        lost = np.bincount(group[~kept], np.exp(weights[~kept]), len(groups))
-        self._lost += np.bincount(pairs.asked, lost.repeat(size), len(self._asked))
-        self._leave_out(pairs, first, own.element[group[~kept]], group[~kept], entries[~kept], weights[~kept])
-        entries, group, weights = entries[kept], group[kept], weights[kept]
-        numbers, which = self._new(entries, own.element[group], weights, row[group])
-        group, weights = group[which], weights[which].repeat(size[group[which]])
-        chosen = ranges(first[group], size[group])
-        found = _Pairs(numbers.repeat(size[group]), pairs.asked[chosen], pairs.done[chosen])
-        matters = (weights >= self._by.least) | (self._total[found.asked] == FORBIDDEN)
-        self._lost += np.bincount(found.asked[~matters], np.exp(weights[~matters]), len(self._asked))
-        return _Pairs(found.element[matters], found.asked[matters], found.done[matters])
+        trie, least = self._by.trie, self._by.least
+        number = trie.inside[nodes] - trie.first[nodes]
+        pairs = pairs.of(np.arange(len(nodes)).repeat(number))
+        keys = pairs.element * len(trie.tokens) + ranges(trie.first[nodes], number)
+        steps, first, step = np.unique(keys, return_index=True, return_inverse=True)
+        element, entry = np.divmod(steps, len(trie.tokens))
+        weights = self._weight_of[element] + self._scores(element, entry)
+        weight, asked = weights[step], pairs.asked
+        best = np.full(len(self._asked), FORBIDDEN)
+        np.maximum.at(best, asked, weight)
+        alone = self._total[asked] == FORBIDDEN
+        followed = (weight > FORBIDDEN) & ((weight >= least) | alone & (weight >= least + best[asked]))
+        chosen = np.isin(np.arange(len(steps)), step[followed])
+        followed &= self._most_probable(weights, pairs.of(first), chosen)[step]
+        self._leave_out(pairs.of(~followed), element[step[~followed]], entry[step[~followed]], weight[~followed])
+        kept, which = np.unique(step[followed], return_inverse=True)
+        read = self._new(entry[kept], element[kept], weights[kept], self._row[asked[first[kept]]])
+        own = pairs.of(followed)
+        counts = np.diff(read)[which]  # one for an element, and more if others follow from it without a text
+        again = np.arange(len(which)).repeat(counts)
+        return _Pairs(ranges(read[which], counts), own.asked[again], own.done[again])
 
-    def _new(self, entries: Ints, before: Ints, weights: Floats, rows: Ints) -> tuple[Ints, Ints]:
-        """The elements after the tokens of entries and those after them without a text: their numbers, and which of
-        the entries each follows from. Reads all in one batch."""
+    def _most_probable(self, weights: Floats, pairs: _Pairs, chosen: Flags) -> Flags:
+        """Which of the chosen steps are among the ``width`` most probable ones up to the same byte of a row."""
+        if not self._by.width:
+            return chosen
+        texts, found = self._by.texts, np.zeros_like(chosen)
+        last = texts.first[self._asked[pairs.asked]] + pairs.done - 1
+        text = self._row[pairs.asked] * len(texts.spelled) + texts.beginning[last]
+        places = np.flatnonzero(chosen)
+        order = places[np.lexsort((-weights[places], text[places]))]
+        new = np.diff(text[order], prepend=-1) != 0
+        rank = np.arange(len(order)) - np.flatnonzero(new)[np.cumsum(new) - 1]
+        found[order[rank < self._by.width]] = True
+        return found
+
+    def _new(self, entries: Ints, before: Ints, weights: Floats, rows: Ints) -> Ints:
+        """Add the elements after the tokens of n entries, and those that follow from them without a text.
+
+        All are read in one batch. ``[n + 1]``: the numbers from which on those of each entry are, and the last one.
+        """
         new = []
         for entry, number, weight in zip(entries.tolist(), before.tolist(), weights.tolist(), strict=True):
             new.append([self._elements[number].then(self._by.trie, entry, weight, self._by.canonical)])
         read = self._by.read(new)
         for row, elements in zip(rows.tolist(), read, strict=True):
             self._read[row][elements[0].inner] = elements
-        which = np.arange(len(read)).repeat(list(map(len, read)))
-        return self._add([each for elements in read for each in elements], rows[which]), which
+        sizes = list(map(len, read))
+        first = len(self._elements)
+        self._add([each for elements in read for each in elements], rows.repeat(sizes))
+        return first + np.cumsum([0, *sizes])
 
-    def _chosen(
-        self, own: _Subtrees, row: Ints, pairs: _Pairs, first: Ints
-    ) -> tuple[Ints, Ints, Floats, npt.NDArray[np.bool_]]:
-        """The entries of tokens that end at the nodes of groups, their groups and weights, and which are kept."""
-        trie, texts, least = self._by.trie, self._by.texts, self._by.least
-        number = trie.inside[own.node] - trie.first[own.node]
-        entries, group = ranges(trie.first[own.node], number), np.arange(len(number)).repeat(number)
-        weights = own.weight[group] + own.values[ranges(own.start, number)]
-        last = texts.first[self._asked[pairs.asked[first]]] + pairs.done[first] - 1
-        _, text = np.unique(row * len(texts.spelled) + texts.beginning[last], return_inverse=True)
-        whole = log_sums_by_place(text, own.sum, len(text))[text]
-        kept = (weights > FORBIDDEN) & (weights >= least + whole[group])
-        if len(first):
-            alone = np.logical_or.reduceat(self._total[pairs.asked] == FORBIDDEN, first)
-            kept &= (weights >= least) | alone[group]
-        if self._by.width:
-            order = np.lexsort((-weights, ~kept, text[group]))
-            begins = np.searchsorted(text[group][order], np.arange(len(text)))
-            rank = np.empty_like(order)
-            rank[order] = np.arange(len(order)) - begins[text[group][order]]
-            kept &= rank < self._by.width
-        return entries, group, weights, kept
-
-    def _leave_out(
-        self, pairs: _Pairs, first: Ints, element: Ints, group: Ints, entries: Ints, weights: Floats
-    ) -> None:
-        """Note entries of groups that are not kept, if they are the most probable ones of continuations."""
-        size = np.diff(np.append(first, len(pairs.asked)))
-        places = ranges(first[group], size[group])  # all pairs of the group of each entry
-        which = np.arange(len(group)).repeat(size[group])
-        better = weights[which] > self._left_out.weight[pairs.asked[places]]
-        order = np.argsort(weights[which[better]], kind="stable")  # the last of several is noted
-        places, which = places[better][order], which[better][order]
-        asked, noted = pairs.asked[places], self._left_out
-        noted.weight[asked], noted.element[asked] = weights[which], element[which]
-        noted.entry[asked], noted.done[asked] = entries[which], pairs.done[places]
+    def _leave_out(self, pairs: _Pairs, element: Ints, entry: Ints, weight: Floats) -> None:
+        """Count what is not followed, and note the most probable step of each continuation."""
+        self._lost += np.bincount(pairs.asked, np.exp(weight), len(self._asked))
+        out = self._left_out
+        order = np.argsort(weight, kind="stable")  # the last of several is noted
+        order = order[weight[order] > out.weight[pairs.asked[order]]]
+        asked = pairs.asked[order]
+        for noted, new in zip(out, (weight, element, entry, pairs.done), strict=True):
+            noted[asked] = new[order]
