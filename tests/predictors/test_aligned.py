@@ -178,6 +178,52 @@ def test_no_text_is_forbidden_because_its_sequences_were_dropped() -> None:
     assert lower > 20
 
 
+def by_the_rules(pieces: Pieces, table: Floats, text: bytes, width: int, least: float) -> tuple[float, float]:
+    """The score of a text at the beginning, and what was left out, one continuation after the other."""
+    total, lost, noted = FORBIDDEN, 0.0, (FORBIDDEN, (), 0)
+    level: list[tuple[float, Tokens, int]] = [(0.0, (), 0)]
+    while level:
+        steps: list[tuple[float, Tokens, int]] = []
+        for weight, tokens, done in level:
+            for token, piece in enumerate(pieces.pieces, 3):
+                score = weight + float(table[tokens[-1] if tokens else 1, token])
+                if piece.startswith(text[done:]):
+                    total = float(np.logaddexp(total, score))
+                elif text[done:].startswith(piece):
+                    steps.append((score, (*tokens, token), done + len(piece)))
+        steps.sort(key=lambda step: -step[0])
+        best = steps[0][0] if steps else FORBIDDEN
+        enough = min(least, least + best) if total == FORBIDDEN else least
+        level = []
+        for step in steps:
+            if step[0] >= enough and sum(other[2] == step[2] for other in level) < width:
+                level.append(step)
+            else:
+                lost, noted = lost + math.exp(step[0]), max(noted, step)
+        if not level and total == FORBIDDEN and noted[0] > FORBIDDEN:
+            level, noted = [noted], (FORBIDDEN, (), 0)
+    return total, lost
+
+
+def test_few_sequences_are_followed_by_the_rules() -> None:
+    """Random vocabularies, in which all sequences have different probabilities."""
+    left_out = 0
+    for seed in range(150):
+        rng = random.Random(seed)
+        leader, follower = pieces(rng), pieces(rng)
+        width, share = rng.randint(1, 3), rng.choice([0.001, 0.05, 0.2, 0.6])
+        table = probabilities(np.random.default_rng(seed), follower.size)
+        aligned = in_tokens_of(leader, table, follower, width=width, min_share=share)
+        (state,) = aligned.initialize_batch([SOURCE])
+        (row,) = aligned.predict_batch([state]).rows
+        for token, piece in enumerate(leader.pieces, 3):
+            total, lost = by_the_rules(follower, table, piece, width, math.log(share))
+            assert row.get(token) == pytest.approx(total, abs=1e-9), (seed, piece)
+            assert state.continued.lost[state.continued.place(aligned._texts.of[0, token])] == pytest.approx(lost), seed
+            left_out += lost > 0
+    assert left_out > 100
+
+
 def test_a_score_depends_on_no_other_candidate() -> None:
     for seed in range(60):
         rng = random.Random(seed)
