@@ -219,7 +219,8 @@ def test_few_sequences_are_followed_by_the_rules() -> None:
         for token, piece in enumerate(leader.pieces, 3):
             total, lost = by_the_rules(follower, table, piece, width, math.log(share))
             assert row.get(token) == pytest.approx(total, abs=1e-9), (seed, piece)
-            assert state.continued.lost[state.continued.place(aligned._texts.of[0, token])] == pytest.approx(lost), seed
+            known = state.continued
+            assert known.lost[known.place(aligned._texts.of[0, token])] == pytest.approx(lost), (seed, piece)
             left_out += lost > 0
     assert left_out > 100
 
@@ -229,16 +230,13 @@ def test_a_score_depends_on_no_other_candidate() -> None:
         rng = random.Random(seed)
         leader, follower = pieces(rng), pieces(rng)
         table = probabilities(np.random.default_rng(seed), follower.size)
-        first = rng.randrange(3, leader.size)
-
-        def scored(candidates: Any) -> Any:
+        first, every = rng.randrange(3, leader.size), range(3, leader.size)
+        found = []
+        for candidates in (every, *([token] for token in every)):
             aligned = in_tokens_of(leader, table, follower, min_share=0.1)
             states = aligned.consume_batch(aligned.initialize_batch([SOURCE]), [first])
-            return aligned.predict_batch(states, candidates).rows[0]
-
-        every = scored(None)
-        for token in range(3, leader.size):
-            assert scored([[token]]).get(token) == every.get(token), (seed, token)
+            found.append(aligned.predict_batch(states, [list(candidates)]).rows[0])
+        assert [row.get(token) for row, token in zip(found[1:], every, strict=True)] == list(map(found[0].get, every))
 
 
 def test_what_was_read_inside_of_candidates_is_not_read_again() -> None:
