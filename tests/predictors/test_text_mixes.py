@@ -125,6 +125,7 @@ def test_topk_with_k_above_v_leaves_nothing_out_and_says_nothing() -> None:
     table = probabilities(np.random.default_rng(1), 40)
     for k, said in ((99, None), (40, None), (39, "k 39: tokens with a mean of "), (3, "k 3: tokens with a mean of ")):
         best = TopTokens(BatchTable(table.astype(np.float32)), k=k)
-        best.predict_batch(best.initialize_batch([Source(1, (3,))]))
+        roots = best.initialize_batch([Source(1, (3,))] * 37)
+        best.predict_batch(best.consume_batch(roots, range(3, 40)))
         found = best.summary()
         assert found is None if said is None else found is not None and found.startswith(said)
