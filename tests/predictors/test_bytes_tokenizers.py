@@ -54,7 +54,8 @@ Spelled = Callable[[str, bool], bytes]
 def byte_level(*steps: Any) -> tuple[Any, list[str]]:
     """Byte-level BPE after these steps, with all 256 letters."""
     backend = tokenizers.Tokenizer(models.BPE())
-    backend.pre_tokenizer, backend.decoder = pre_tokenizers.Sequence(list(steps)), decoders.ByteLevel()
+    backend.pre_tokenizer = pre_tokenizers.Sequence(list(steps)) if len(steps) > 1 else steps[0]
+    backend.decoder = decoders.ByteLevel()
     return backend, pre_tokenizers.ByteLevel.alphabet()
 
 

@@ -11,13 +11,14 @@ early in two cases, whatever follows:
   has their concatenation. Unigram prefers the concatenation if its score is higher than the sum of theirs (by more
   than `ROUNDING`, because the sums of whole texts are rounded).
 
-Both hold for SentencePiece models, the first also for vocabularies of words, and of words and characters. Nothing is
-known early of tokenizers of Hugging Face, whose steps before the segmentation can look at what follows.
+Both hold for SentencePiece models, the first also for vocabularies of words, and of words and characters. Tokenizers
+of Hugging Face split a text before the segmentation, and most of these steps look at what follows. With BPE some
+pairs are known nevertheless (`sgdec_predictors.texts.merges`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 
@@ -34,11 +35,13 @@ from sgdec.vocabularies import (
     USER_DEFINED,
     MixedVocabulary,
     PieceModel,
+    PretrainedVocabulary,
     SentencePieceVocabulary,
     Stepping,
     WordVocabulary,
     read_model,
 )
+from sgdec_predictors.texts.merges import never_merged
 
 ROUNDING = 0.01
 """More than float32 sums of the scores of a text of thousands of pieces are rounded by."""
@@ -64,6 +67,8 @@ class Segmentation:
         """Tokens whose text does not end with a blank."""
         self.never_after: Mapping[int, Sequence[int]] = {}
         """By token those that no canonical output has directly after it, ascending."""
+        self.never: frozenset[int] = frozenset()
+        """Tokens that no canonical output has."""
         if isinstance(vocabulary, WordVocabulary):
             self.begins = self.closed = frozenset(range(vocabulary.size))
         elif isinstance(vocabulary, MixedVocabulary):
@@ -74,6 +79,9 @@ class Segmentation:
             model = read_model(vocabulary.serialized)
             self.begins, self.closed = _words(model)
             self.never_after = _pairs(model)
+        elif isinstance(vocabulary, PretrainedVocabulary):
+            pairs, self.never = never_merged(vocabulary)
+            self.never_after = _by_first(pairs)
 
     def is_canonical(self, tokens: Sequence[int]) -> bool:
         """Whether the vocabulary gives the text of these tokens, without ``</s>``, this segmentation."""
@@ -109,4 +117,8 @@ def _pairs(model: PieceModel) -> dict[int, list[int]]:
                 continue
             if kind == BPE or pieces[whole].score > pieces[first].score + pieces[second].score + ROUNDING:
                 pairs.append((first, second))
+    return _by_first(pairs)
+
+
+def _by_first(pairs: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
     return {first: [second for _, second in found] for first, found in groupby(sorted(pairs), itemgetter(0))}
