@@ -69,20 +69,30 @@ def text_of(rng: random.Random) -> str:
 
 
 def made(kind: str, seed: int, folder: Path) -> PretrainedVocabulary:
-    """A tokenizer with random merges; every second keeps parts whole that are tokens, and has tokens that were
-    added."""
+    """A tokenizer with random merges. Every second has added tokens, and keeps parts whole that are tokens; some of
+    these no merges make. Every third was trained on text that is not split, so that pieces are longer than parts."""
     rng = random.Random(seed)
     lines = [text_of(rng) for _ in range(100)]
     backend = tokenizers.Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True))
     letters = KINDS[kind](backend)
     special = [*SPECIAL, *(() if letters else BYTES)]
+    steps = json.loads(backend.to_str())["pre_tokenizer"]
+    if seed % 3 == 0:
+        KINDS["one part" if letters else "whole text"](backend)
     backend.train_from_iterator(lines, trainers.BpeTrainer(
         vocab_size=len(letters) + len(special) + rng.randint(5, 60), special_tokens=special, initial_alphabet=letters,
         show_progress=False,
     ))  # fmt: skip
     if seed % 2:
-        backend.add_tokens(["ab", "s t"])
+        longer = sorted(piece for piece in backend.get_vocab() if piece.isalpha() and len(piece) == 2)
+        backend.add_tokens([*rng.sample(longer, min(2, len(longer))), "s t"])
     content = json.loads(backend.to_str())
+    content["pre_tokenizer"] = steps
+    if kind == "metaspace":
+        content["normalizer"] = None
+    if seed % 2:
+        merges = content["model"]["merges"]
+        content["model"]["merges"] = [each for each in merges if rng.random() < 0.9]
     content["added_tokens"] = [each for each in content["added_tokens"] if each["content"] not in BYTES]
     content["model"]["ignore_merges"] = bool(seed % 2)
     (folder / "tokenizer.json").write_text(json.dumps(content))
@@ -119,6 +129,8 @@ def test_complete_outputs_are_those_of_the_rule_at_their_end(kind: str, tmp_path
     canonical = Canonical(Context(vocabularies=Vocabularies(target=vocabulary), vocab_size=vocabulary.size))
     pairs = [(a, b) for a, after in segmentation.never_after.items() for b in after]
     random.Random(0).shuffle(pairs)
+    first = canonical.predict_batch(canonical.initialize_batch([Source(1, (3,))])).rows[0]
+    assert all(first.get(token) == FORBIDDEN for token in segmentation.never)
     few = sorted({*itertools.chain(*pairs[:6]), *sorted(segmentation.never)[:2], 3, vocabulary.size - 1})[:14]
     early = allowed = 0
     for output in itertools.chain.from_iterable(itertools.product(few, repeat=length) for length in range(4)):
