@@ -234,7 +234,7 @@ MANY = ("metaspace", "whole text")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=examples(120), deadline=None)
+@settings(max_examples=examples(75), deadline=None)
 @given(data=st.data())
 def test_totals(kind: str, data: st.DataObject) -> None:
     text = "".join(data.draw(st.lists(st.sampled_from(PARTS), max_size=3 if kind in MANY else 6)))

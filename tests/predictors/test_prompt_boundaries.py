@@ -125,8 +125,8 @@ def test_the_total_of_a_text_is_its_probability_after_the_complete_tokens_of_the
 def test_tokens_reach_over_the_end_of_a_prompt_only_if_it_is_written_in_bytes(
     family: str, models: dict[str, Model]
 ) -> None:
-    """The tokenizer writes one token for " cat"; a prompt that ends inside of it hides this token from the model."""
-    model, prompt, text = models[family], "the ca", "t"
+    """The tokenizer writes one token over the end of "ca"; a prompt that ends there hides it from the model."""
+    model, prompt, text = models[family], "ca", "t"
     ids, whole = (tuple(model.tokenizer(each)["input_ids"]) for each in (prompt, prompt + text))
     assert whole[: len(ids)] != ids
     hidden = total(of_bytes(family, prompt="{source}"), prompt, text)

@@ -60,12 +60,12 @@ def run(capsys: pytest.CaptureFixture[str], command: str, *more: str) -> tuple[i
     return status, captured.out, captured.err
 
 
-TWO = "--hf.model gpt2 --hf2.model llama --max-length 3"
+TWO = "--hf.model gpt2 --hf2.model llama --max-length 2"
 RUNS = [
     "--predictors bytes:hf --hf.model llama --max-length 6",
     "--predictors bytes:hf,canonical --hf.model gpt2 --max-length 6 --bytes.tokenisations canonical",
     f"--predictors topk:hf,aligned:hf {TWO} --topk.k 6",
-    f"--predictors interpolate:hf+aligned:hf {TWO} --aligned.tokenisations canonical",
+    f"--predictors interpolate:topk:hf+aligned:hf {TWO} --topk.k 20 --aligned.tokenisations canonical",
     f"--predictors bytes:hf,aligned:hf {TWO}",
 ]
 

@@ -29,7 +29,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers  
 
 SPECIAL = ["<unk>", "<s>", "</s>"]
 LETTERS = ["a", "b", "s", "t", "re", "ve", "ll", "m", "d", "'", "'", " ", " ", "\n", "1", "2", "!", "é", "日", "▁"]
-SEEDS = range(60 if EXHAUSTIVE else 6)
+SEEDS, TEXTS = (range(60), 1500) if EXHAUSTIVE else (range(9), 400)
 
 
 def byte_level(backend: Any) -> list[str]:
@@ -110,7 +110,7 @@ def test_nothing_that_a_tokenizer_writes_is_excluded(kind: str, tmp_path: Path) 
         vocabulary, rng = made(kind, seed, folder), random.Random(-seed)
         segmentation = Segmentation(vocabulary)
         known += sum(map(len, segmentation.never_after.values()))
-        for text in {text_of(rng) for _ in range(1500)}:
+        for text in {text_of(rng) for _ in range(TEXTS)}:
             own = vocabulary.encode(text)
             if not segmentation.is_canonical(own):
                 continue
@@ -118,7 +118,7 @@ def test_nothing_that_a_tokenizer_writes_is_excluded(kind: str, tmp_path: Path) 
             where = (seed, text, [vocabulary.piece(token) for token in own])
             assert segmentation.never.isdisjoint(own), where
             assert not any(b in segmentation.never_after.get(a, ()) for a, b in itertools.pairwise(own)), where
-    assert known > 15 * len(SEEDS) and met > 100 * len(SEEDS)
+    assert known > 8 * len(SEEDS) and met > 50 * len(SEEDS)
 
 
 @pytest.mark.parametrize("kind", KINDS)
