@@ -79,8 +79,7 @@ class Canonical(Forbidding[State]):
     def _row(self, last: int | None, canonical: bool) -> SparseRow:
         """The row after this token, of a prefix that is canonical so far or is not."""
         forbidden = self._never.copy()
-        if last is not None:
-            forbidden[list(self._segmentation.never_after.get(last, ()))] = True
+        forbidden[list(self._segmentation.never_after.get(last, ()))] = True
         if not canonical:
             forbidden[EOS] = True
             if last in self._segmentation.closed:

@@ -13,7 +13,8 @@ early in two cases, whatever follows:
 
 Both hold for SentencePiece models, the first also for vocabularies of words, and of words and characters. Tokenizers
 of Hugging Face split a text before the segmentation, and most of these steps look at what follows. With BPE some
-pairs are known nevertheless (`sgdec_predictors.texts.merges`).
+pairs are known nevertheless (`sgdec_predictors.texts.merges`). Of bytes, which are canonical if they are UTF-8, each
+character is a word.
 """
 
 from __future__ import annotations
@@ -30,9 +31,11 @@ from sgdec.vocabularies import (
     BPE,
     BYTE,
     NORMAL,
+    SPECIAL,
     UNIGRAM,
     UNUSED,
     USER_DEFINED,
+    ByteVocabulary,
     MixedVocabulary,
     PieceModel,
     PretrainedVocabulary,
@@ -43,6 +46,10 @@ from sgdec.vocabularies import (
 )
 from sgdec_predictors.texts.merges import never_merged
 
+FIRST_BYTE = len(SPECIAL)
+"""The token of byte 0 in a `ByteVocabulary`."""
+CONTINUING = range(0x80, 0xC0)
+"""The bytes inside characters in UTF-8, which begin none."""
 ROUNDING = 0.01
 """More than float32 sums of the scores of a text of thousands of pieces are rounded by."""
 
@@ -65,8 +72,8 @@ class Segmentation:
         """Tokens that begin a word after a token of `closed`: the tokens before them must be canonical."""
         self.closed: frozenset[int] = frozenset()
         """Tokens whose text does not end with a blank."""
-        self.never_after: Mapping[int, Sequence[int]] = {}
-        """By token those that no canonical output has directly after it, ascending."""
+        self.never_after: Mapping[int | None, Sequence[int]] = {}
+        """By token those that no canonical output has directly after it, ascending; None: at the beginning."""
         self.never: frozenset[int] = frozenset()
         """Tokens that no canonical output has."""
         if isinstance(vocabulary, WordVocabulary):
@@ -79,6 +86,10 @@ class Segmentation:
             model = read_model(vocabulary.serialized)
             self.begins, self.closed = _words(model)
             self.never_after = _pairs(model)
+        elif isinstance(vocabulary, ByteVocabulary):
+            self.begins = frozenset(range(vocabulary.size)) - {FIRST_BYTE + byte for byte in CONTINUING}
+            self.closed = frozenset(range(vocabulary.size))
+            self.never_after = _continuing()
         elif isinstance(vocabulary, PretrainedVocabulary):
             pairs, self.never = never_merged(vocabulary)
             self.never_after = _by_first(pairs)
@@ -86,7 +97,9 @@ class Segmentation:
     def is_canonical(self, tokens: Sequence[int]) -> bool:
         """Whether the vocabulary gives the text of these tokens, without ``</s>``, this segmentation."""
         try:
-            own = self._vocabulary.encode(self._vocabulary.decode(tokens))
+            text = self._vocabulary.decode(tokens)
+            text.encode()  # fails for half of a surrogate pair, which has bytes but no UTF-8
+            own = self._vocabulary.encode(text)
         except UnicodeError:
             return False
         return UNK not in tokens and tuple(own) == tuple(tokens)
@@ -103,7 +116,7 @@ def _words(model: PieceModel) -> tuple[frozenset[int], frozenset[int]]:
     return begins, frozenset(token for token, text in spelled.items() if not text.endswith(BLANK))
 
 
-def _pairs(model: PieceModel) -> dict[int, list[int]]:
+def _pairs(model: PieceModel) -> dict[int | None, list[int]]:
     """`Segmentation.never_after` of a SentencePiece model."""
     kind, _, pieces = model
     if kind not in (BPE, UNIGRAM) or any(piece.type == UNUSED for piece in pieces):  # BPE splits unused pieces again
@@ -120,5 +133,11 @@ def _pairs(model: PieceModel) -> dict[int, list[int]]:
     return _by_first(pairs)
 
 
-def _by_first(pairs: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
+def _continuing() -> dict[int | None, list[int]]:
+    """`Segmentation.never_after` of bytes: those inside a character follow neither ASCII nor nothing."""
+    inside = [FIRST_BYTE + byte for byte in CONTINUING]
+    return dict.fromkeys([None, *range(FIRST_BYTE, FIRST_BYTE + CONTINUING.start)], inside)
+
+
+def _by_first(pairs: Iterable[tuple[int, int]]) -> dict[int | None, list[int]]:
     return {first: [second for _, second in found] for first, found in groupby(sorted(pairs), itemgetter(0))}
