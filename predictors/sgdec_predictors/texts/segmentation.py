@@ -13,8 +13,8 @@ early in two cases, whatever follows:
 
 Both hold for SentencePiece models, the first also for vocabularies of words, and of words and characters. Tokenizers
 of Hugging Face split a text before the segmentation, and most of these steps look at what follows. With BPE some
-pairs are known nevertheless (`sgdec_predictors.texts.merges`). Bytes are canonical if they are UTF-8; each character is
-a word of theirs.
+pairs are known nevertheless (`sgdec_predictors.texts.merges`). Bytes are canonical if they are UTF-8; each character
+is a word of theirs.
 """
 
 from __future__ import annotations
