@@ -22,8 +22,8 @@ outputs that are UTF-8.
 
 With ``tokenisations canonical`` only sequences count that the tokenizer itself could write (`canonical`): the
 probability of a text is that of its own tokenisation. Other sequences are left out as early as they are known: mostly
-within a token or two for SentencePiece, at ``</s>`` for tokenizers of Hugging Face, whose steps before the
-segmentation can look ahead.
+within a token or two for SentencePiece and for BPE of Hugging Face, at ``</s>`` for tokenizers whose steps before the
+segmentation look ahead in other ways.
 
 State: the elements (z, v) that cover the prefix, where z are complete tokens, and v is the node of the trie for the
 bytes after them, with which the last token begins. Elements at a root of the trie are merged if the inner `state_key`
