@@ -27,10 +27,13 @@ segmentation can look ahead.
 
 State: the elements (z, v) that cover the prefix, where z are complete tokens, and v is the node of the trie for the
 bytes after them, with which the last token begins. Elements at a root of the trie are merged if the inner `state_key`
-says that their futures are equal. Their number can grow exponentially, so ``width`` keeps the most probable ones, at
-equal probabilities the first, and ``min_share`` those with at least this share of the prefix's probability. The rest
-is lost: totals are at most the exact ones, and a text of which all sequences were dropped is forbidden. The end of
-the run reports how much was lost. ``width 0`` keeps all elements, which is exact.
+says that their futures are equal. Their number can grow exponentially. Elements at a root cost an inner row each;
+``width`` K keeps the K most probable ones of them, and the 2 K most probable others. At equal probabilities the first
+are kept. So the best element at a root always remains, from which any text can follow: if each byte is a token, no
+text is forbidden because of ``width``, as it would be if all elements competed. ``min_share`` keeps those with at
+least this share of the prefix's probability. The rest is lost: totals are at most the exact ones, and a text of which
+all sequences were dropped is forbidden. The end of the run reports how much was lost. ``width 0`` keeps all elements,
+which is exact.
 
 The inner scores must be log-probabilities: a row that adds up to more than 1 is an error. So no score is above 0,
 which bounds exact searches. The predictor is not on demand, because a row of one candidate costs as much as a row of
@@ -101,8 +104,8 @@ class Bytes(Translator):
         self,
         inner: BatchPredictor,
         width: Annotated[
-            int, Field(ge=0, description="limit on the token sequences kept of a prefix; 0 = no limit, exact")
-        ] = 8,
+            int, Field(ge=0, description="limit on the inner rows for a prefix; 0 = no limit, exact")
+        ] = 4,
         min_share: Annotated[
             float, Field(ge=0, lt=1, description="least share of a prefix's probability of a sequence that is kept")
         ] = 0.0,
@@ -278,15 +281,21 @@ class Bytes(Translator):
             return BytePrefix(())
         highest = float(mass.max())
         total = highest + math.log(float(np.exp(mass - highest).sum()))
-        enough = int((mass - total >= self._least).sum())
-        most = max(1, min(enough, self._width or enough))
-        if most < len(cover):
-            order = np.argsort(-mass, kind="stable")
-            self._lost += float(np.exp(mass[order[most:]] - total).sum())
-            cover = [cover[i] for i in sorted(order[:most].tolist())]
+        kept = self._kept(cover, mass - total)
+        if len(kept) < len(cover):
+            self._lost += float(np.exp(np.delete(mass, kept) - total).sum())
+            cover = [cover[i] for i in kept]
         for element in cover:
             element.weight -= total
         return BytePrefix(cover)
+
+    def _kept(self, cover: Sequence[Element], shares: Floats) -> list[int]:
+        """The places of the elements that are kept, of which ``shares`` are the logs of the shares."""
+        order = np.argsort(-shares, kind="stable")[: max(1, int((shares >= self._least).sum()))].tolist()
+        if self._width:
+            roots = [i for i in order if cover[i].values is None][: self._width]
+            order = roots + [i for i in order if cover[i].values is not None][: 2 * self._width]
+        return sorted(order)
 
 
 def _vocabulary(brought: Vocabulary | None, tokenizer: str | None) -> Vocabulary:
