@@ -5,9 +5,9 @@ end of each. Both compute the row of each prefix. All limits are tried in turn, 
 the same lines with the other. One line is read at a time, as their interface does; sgdec then reads all lines
 together.
 
-- K of genlm-bytes is the number of pairs of complete tokens and the bytes with which the next one begins. Of each it
-  keeps the tokens that end here, which cost a row of the model, and the longer ones. ``width`` K keeps K elements of
-  the first kind and 2 K of the second. So each side asks for at most K rows per byte.
+- K of genlm-bytes limits pairs of complete tokens and the bytes with which the next one begins. A pair has tokens
+  that end here, which cost a row of the model, and longer ones. ``width`` K keeps K elements of the first kind and
+  2 K of the second. So each side asks for at most K rows per byte.
 - ``share`` is their ``prune_threshold`` and our ``min_share``. Token healing is off.
 - Lost: lines of which all sequences were dropped, so that their probability is 0.
 - Excess: bits per byte beyond those with ``--reference`` sequences, of lines that neither side loses. First those of
@@ -59,9 +59,9 @@ class Reading(NamedTuple):
     of_rows: list[float]
     """The sums of the logs of their bytes' probabilities in rows that add up to 1."""
     rows: int
-    """Of the model."""
+    """The rows of the model."""
     cpu: float
-    """Seconds."""
+    """The CPU time in seconds."""
 
 
 def main() -> None:

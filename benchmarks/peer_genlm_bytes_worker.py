@@ -52,7 +52,7 @@ async def read(model: Any, counted: Counted, asked: dict[str, Any]) -> dict[str,
     end = model.tokenizer.eos_token.encode()
     params = BeamParams(asked["width"], prune_threshold=asked["share"], heal=False, eos_byte_strings=[end])
     model.clear_cache()
-    first = await ByteBeamState.initial(model, params)  # makes the trie, which is no part of the time
+    first = await ByteBeamState.initial(model, params)  # makes the trie before the time is taken
     counted.rows = counted.tokens = 0
     totals, sums = [], []
     began, cpu = time.perf_counter(), time.process_time()
