@@ -43,7 +43,7 @@ from sgdec.search.scheduler import Scheduler
 from sgdec.vocabularies import ByteVocabulary, load_vocabulary
 from sgdec.wrapping import Wrapper
 
-WIDTHS = (2, 4, 8, 16)
+WIDTHS = (1, 2, 4, 8, 16)
 WORDS, LENGTH = 3, 20
 
 

@@ -16,11 +16,11 @@ part of the other's.
 It is on demand: it scores the tokens that other predictors leave. Without others that restrict, these are all tokens
 of the leader, and each needs the follower's scores inside of it: put `topk` around the leader.
 
-After each token the ``width`` most probable sequences of the follower are kept. A sequence of complete tokens with
-less than ``min_share`` of the probability of x, which ends at x or inside of w, is used only if no other one covers
-x w. So a token is not forbidden because sequences were dropped, if each byte is a token of the
-follower. Totals are at most the exact ones: the end of the run reports how much was lost, and ``width 0`` with
-``min_share 0`` is exact.
+After each token ``width`` limits the sequences of the follower that are kept, as in `bytes`. A sequence of complete
+tokens with less than ``min_share`` of the probability of x, which ends at x or inside of w, is used only if no other
+one covers x w. So a token is not forbidden because sequences were dropped, if each byte is a token of the follower.
+Totals are at most the exact ones: the end of the run reports how much was lost, and ``width 0`` with ``min_share 0``
+is exact.
 
 State: the sequences that cover the text, as in `bytes`, the leader's spelling, and what is known inside of the
 candidates, so that their rows are not asked for again. Cost: a batch of the inner predictor for each length inside of
@@ -88,6 +88,12 @@ class Spare:
         return Spare(replace(self.element, weight=self.element.weight - score), self.rest + text)
 
 
+class FollowerBytes(Bytes):
+    """The follower as a predictor of bytes."""
+
+    called = "aligned"
+
+
 class Aligned(Translator):
     """The probability of texts in the tokens of another vocabulary.
 
@@ -109,8 +115,8 @@ class Aligned(Translator):
         self,
         inner: BatchPredictor,
         width: Annotated[
-            int, Field(ge=0, description="limit on the follower's token sequences of a prefix; 0 = no limit, exact")
-        ] = 8,
+            int, Field(ge=0, description="limit on the follower's rows for a prefix; 0 = no limit, exact")
+        ] = 4,
         min_share: Annotated[
             float, Field(ge=0, lt=1, description="share below which a sequence is used only if no other one fits")
         ] = 0.01,
@@ -130,7 +136,7 @@ class Aligned(Translator):
                 "aligned: no predictor of the run says how its tokens are spelled: give a leader with a vocabulary, "
                 "such as hf,aligned:hf, or --tokenizer FILE."
             )
-        self._bytes = _of_bytes(inner, width, min_share, tokenisations, tokenizer)
+        self._bytes = FollowerBytes(inner, width, min_share, tokenisations, tokenizer)
         self._spelling = _spelling(leader)
         self._texts = LeaderTexts(self._spelling)
         self._lost = 0.0
@@ -290,17 +296,6 @@ class Aligned(Translator):
         covers, new = self._bytes.read(unread)
         self._bytes.require_probabilities(np.array([each.sum() for each in new]))
         return covers
-
-
-def _of_bytes(
-    inner: BatchPredictor, width: int, min_share: float, tokenisations: Any, tokenizer: str | None
-) -> Bytes:
-    """The follower as a predictor of bytes; its messages name this wrapper."""
-    try:
-        return Bytes(inner, width, min_share, tokenisations, tokenizer)
-    except (UsageError, SgdecError) as error:
-        said = str(error).replace("--bytes.", "--aligned.").removeprefix("bytes: ")
-        raise type(error)(f"aligned: {said}") from None
 
 
 def _spelling(leader: Vocabulary) -> Spelling:

@@ -27,10 +27,13 @@ segmentation look ahead in other ways.
 
 State: the elements (z, v) that cover the prefix, where z are complete tokens, and v is the node of the trie for the
 bytes after them, with which the last token begins. Elements at a root of the trie are merged if the inner `state_key`
-says that their futures are equal. Their number can grow exponentially, so ``width`` keeps the most probable ones, at
-equal probabilities the first, and ``min_share`` those with at least this share of the prefix's probability. The rest
-is lost: totals are at most the exact ones, and a text of which all sequences were dropped is forbidden. The end of
-the run reports how much was lost. ``width 0`` keeps all elements, which is exact.
+says that their futures are equal. Their number can grow exponentially. Elements at a root cost an inner row each;
+``width`` K keeps the K most probable ones of them, and the 2 K most probable others. At equal probabilities the first
+are kept. So the best element at a root always remains, from which any text can follow: if each byte is a token, no
+text is forbidden because of ``width``, as it would be if all elements competed. ``min_share`` drops elements at roots
+with less than this share of the prefix's probability, the last one, too. The rest is lost: totals are at most the
+exact ones, and a text of which all sequences were dropped is forbidden. The end of the run reports how much was lost.
+``width 0`` keeps all elements, which is exact.
 
 The inner scores must be log-probabilities: a row that adds up to more than 1 is an error. So no score is above 0,
 which bounds exact searches. The predictor is not on demand, because a row of one candidate costs as much as a row of
@@ -45,7 +48,7 @@ import math
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -97,14 +100,17 @@ class Bytes(Translator):
     0.05
     """
 
+    called: ClassVar[str] = "bytes"
+    """Its name in messages."""
+
     def __init__(
         self,
         inner: BatchPredictor,
         width: Annotated[
-            int, Field(ge=0, description="limit on the token sequences kept of a prefix; 0 = no limit, exact")
-        ] = 8,
+            int, Field(ge=0, description="limit on the inner rows for a prefix; 0 = no limit, exact")
+        ] = 4,
         min_share: Annotated[
-            float, Field(ge=0, lt=1, description="least share of a prefix's probability of a sequence that is kept")
+            float, Field(ge=0, lt=1, description="share below which a sequence of complete tokens is dropped")
         ] = 0.0,
         tokenisations: Annotated[
             Literal["all", "canonical"],
@@ -119,12 +125,12 @@ class Bytes(Translator):
         super().__init__(inner)
         self.on_demand = False
         self.max_score = 0.0
-        vocabulary = _vocabulary(inner.vocabularies.target, tokenizer)
+        vocabulary = _vocabulary(self.called, inner.vocabularies.target, tokenizer)
         self.vocabularies = Vocabularies(inner.vocabularies.source, ByteVocabulary())
-        self.trie = _trie_of(vocabulary)
-        self._canonical = _canonical(vocabulary) if tokenisations == "canonical" else None
+        self.trie = _trie_of(self.called, vocabulary)
+        self._canonical = _canonical(self.called, vocabulary) if tokenisations == "canonical" else None
         tokens = np.unique(np.append(self.trie.tokens, EOS))
-        self._inner = Inner(inner, "bytes", int(tokens[-1]))
+        self._inner = Inner(inner, self.called, int(tokens[-1]))
         self._asked = tokens.tolist() if inner.on_demand else [EOS]  # one question is enough for a full row
         self._size = vocabulary.size
         self._width = width
@@ -260,8 +266,8 @@ class Bytes(Translator):
         total = float(sums[~(sums <= ROUNDING)][0])
         what = f"{math.exp(min(total, 600.0)):.3g}" if math.isfinite(total) else "infinity or NaN"
         raise SgdecError(
-            f"bytes: the inner scores are not log-probabilities: the probabilities of a row add up to {what}. Other "
-            "predictors go beside bytes; bytes:temperature:MODEL normalises the rows of a model."
+            f"{self.called}: the inner scores are not log-probabilities: those of a row add up to {what}. Other "
+            f"predictors go beside it; {self.called}:temperature:MODEL normalises the rows of a model."
         )
 
     def _known(self, element: Element) -> tuple[Floats, Element]:
@@ -300,58 +306,68 @@ class Bytes(Translator):
         return covers
 
     def _settled(self, cover: list[Element], mass: Floats) -> BytePrefix:
-        """Makes weights relative to the probability of the prefix; keeps the most probable elements.
-
-        An element inside of a token has its values already, so that ``min_share`` leaves it.
-        """
+        """Makes weights relative to the probability of the prefix; keeps the most probable elements."""
         if not cover:
             return BytePrefix(())
         highest = float(mass.max())
         total = highest + math.log(float(np.exp(mass - highest).sum()))
         for element in cover:
             element.weight -= total
-        order = np.argsort(-mass, kind="stable").tolist()
-        kept = [i for i in order if cover[i].values is not None or mass[i] - total >= self._least] or order[:1]
-        kept = kept[: self._width or None]
+        kept = self._kept(cover, mass - total)
         if len(kept) == len(cover):
             return BytePrefix(cover, total)
-        dropped = [i for i in order if i not in kept]
+        elements = [cover[i] for i in kept]
+        dropped = np.delete(np.arange(len(cover)), kept)
         self._lost += float(np.exp(mass[dropped] - total).sum())
-        spare = next((cover[i] for i in dropped if cover[i].values is None), None)
-        elements = [cover[i] for i in sorted(kept)]
-        return BytePrefix(elements, total, None if any(each.values is None for each in elements) else spare)
+        spare = None
+        if not any(each.values is None for each in elements):
+            roots = [i for i in dropped.tolist() if cover[i].values is None]
+            spare = cover[max(roots, key=mass.item)] if roots else None
+        return BytePrefix(elements, total, spare)
+
+    def _kept(self, cover: Sequence[Element], shares: Floats) -> list[int]:
+        """The places of the elements that are kept, of which ``shares`` are the logs of the shares.
+
+        Elements inside of tokens cost no rows, so ``min_share`` is not about them.
+        """
+        order = np.argsort(-shares, kind="stable").tolist()
+        roots = [i for i in order if cover[i].values is None and shares[i] >= self._least]
+        others = [i for i in order if cover[i].values is not None]
+        if self._width:
+            roots, others = roots[: self._width], others[: 2 * self._width]
+        return sorted(roots + others) or order[:1]
 
 
-def _vocabulary(brought: Vocabulary | None, tokenizer: str | None) -> Vocabulary:
+def _vocabulary(called: str, brought: Vocabulary | None, tokenizer: str | None) -> Vocabulary:
     """The inner vocabulary: ``brought`` by the inner predictor, or that of a file or folder."""
     if tokenizer is None:
         if brought is None:
             raise UsageError(
-                "bytes: the inner predictor has no vocabulary, which says how its tokens are spelled: give "
-                "--bytes.tokenizer FILE."
+                f"{called}: the inner predictor has no vocabulary, which says how its tokens are spelled: give "
+                f"--{called}.tokenizer FILE."
             )
         return brought
     given = load_vocabulary(tokenizer)
     if brought is not None and brought.fingerprint != given.fingerprint:
         raise UsageError(
-            f"bytes: the inner predictor brings another vocabulary ({brought.size} tokens) than {tokenizer} "
-            f"({given.size} tokens). Omit --bytes.tokenizer."
+            f"{called}: the inner predictor brings another vocabulary ({brought.size} tokens) than {tokenizer} "
+            f"({given.size} tokens). Omit --{called}.tokenizer."
         )
     return given
 
 
-def _trie_of(vocabulary: Vocabulary) -> SpellingTrie:
+def _trie_of(called: str, vocabulary: Vocabulary) -> SpellingTrie:
     """The trie of a vocabulary. Raises SgdecError if its tokens do not spell texts."""
     try:
         spelling = Spelling.of(vocabulary)
         trie = SpellingTrie(spelling)
     except SgdecError as error:
-        raise SgdecError(f"bytes: {error} {_WAY_OUT}") from None
+        raise SgdecError(f"{called}: {error} {_WAY_OUT}") from None
     words = _only_words(spelling)
     if words:
         raise SgdecError(
-            f"bytes: the inner vocabulary has only whole words, such as {words[0].decode(errors='replace')!r}. Any "
-            f"other word is <unk>, which spells no bytes. {_WAY_OUT}"
+            f"{called}: the inner vocabulary has only whole words, such as {words[0].decode(errors='replace')!r}. "
+            f"Any other word is <unk>, which spells no bytes. {_WAY_OUT}"
         )
     return trie
 
@@ -372,11 +388,11 @@ def _only_words(spelling: Spelling) -> list[bytes]:
 _WAY_OUT = "The predictor fsttok takes spellings from a transducer."
 
 
-def _canonical(vocabulary: Vocabulary) -> Canonical:
+def _canonical(called: str, vocabulary: Vocabulary) -> Canonical:
     try:
         return Canonical(Context(vocabularies=Vocabularies(target=vocabulary), vocab_size=vocabulary.size))
     except SgdecError as error:
-        raise SgdecError(f"bytes: tokenisations canonical: {str(error).removeprefix('canonical: ')}") from None
+        raise SgdecError(f"{called}: tokenisations canonical: {str(error).removeprefix('canonical: ')}") from None
 
 
 @sgdec.hookimpl

@@ -178,9 +178,9 @@ def test_no_text_is_forbidden_because_its_sequences_were_dropped() -> None:
     assert lower > 20
 
 
-def by_the_rules(pieces: Pieces, table: Floats, text: bytes, width: int, least: float) -> tuple[float, float]:
-    """The score of a text at the beginning, and what was left out, one continuation after the other."""
-    total, lost, noted = FORBIDDEN, 0.0, (FORBIDDEN, (), 0)
+def by_the_rules(pieces: Pieces, table: Floats, text: bytes, width: int, least: float) -> tuple[float, float, float]:
+    """The score of a text at the beginning; the sum of what was left out; and the score of the best of it."""
+    total, lost, best_lost = FORBIDDEN, 0.0, FORBIDDEN
     level: list[tuple[float, Tokens, int]] = [(0.0, (), 0)]
     while level:
         steps: list[tuple[float, Tokens, int]] = []
@@ -199,10 +199,8 @@ def by_the_rules(pieces: Pieces, table: Floats, text: bytes, width: int, least: 
             if step[0] >= enough and sum(other[2] == step[2] for other in level) < width:
                 level.append(step)
             else:
-                lost, noted = lost + math.exp(step[0]), max(noted, step)
-        if not level and total == FORBIDDEN and noted[0] > FORBIDDEN:
-            level, noted = [noted], (FORBIDDEN, (), 0)
-    return total, lost
+                lost, best_lost = lost + math.exp(step[0]), max(best_lost, step[0])
+    return total, lost, best_lost
 
 
 def test_few_sequences_are_followed_by_the_rules() -> None:
@@ -217,12 +215,25 @@ def test_few_sequences_are_followed_by_the_rules() -> None:
         (state,) = aligned.initialize_batch([SOURCE])
         (row,) = aligned.predict_batch([state]).rows
         for token, piece in enumerate(leader.pieces, 3):
-            total, lost = by_the_rules(follower, table, piece, width, math.log(share))
-            assert row.get(token) == pytest.approx(total, abs=1e-9), (seed, piece)
-            known = state.continued
-            assert known.lost[known.place(aligned._texts.of[0, token])] == pytest.approx(lost), (seed, piece)
-            left_out += lost > 0
+            expected = by_the_rules(follower, table, piece, width, math.log(share))
+            known, place = state.continued, state.continued.place(aligned._texts.of[0, token])
+            found = row.get(token), known.lost[place], known.left_out.weight[place]
+            assert found == pytest.approx(expected, abs=1e-9), (seed, piece)
+            left_out += expected[1] > 0
     assert left_out > 100
+
+
+@pytest.mark.parametrize("tokens", [(3, 3), (3, 4, 3), (5, 3), (3, 4, 4, 3), (6, 3), (6, EOS)])
+def test_a_sequence_that_was_dropped_is_used_if_no_other_one_fits(tokens: Tokens) -> None:
+    """The follower's abbb is most probable by far, so that a, a b and a b b are dropped."""
+    leader, follower = Pieces([b"a", b"b", b"ab", b"abb"]), Pieces([b"a", b"b", b"abbb"])
+    table = np.log([[1e-9, 1e-9, 0.1, 0.004, 0.006, 0.89]] * 6)
+    text = b"".join(leader.pieces[token - 3] for token in tokens if token != EOS)
+    spelled = [follower.pieces.index(bytes([byte])) + 3 for byte in text]
+    total = sum(table[0, token] for token in spelled[: len(spelled) - (tokens[-1] != EOS)])
+    total += table[0, EOS] if tokens[-1] == EOS else np.logaddexp(table[0, 3], table[0, 5])  # a, or abbb
+    aligned = in_tokens_of(leader, table, follower, min_share=0.01)
+    assert math.fsum(walk(aligned, tokens)) == pytest.approx(total, abs=1e-9)
 
 
 def test_a_score_depends_on_no_other_candidate() -> None:

@@ -386,7 +386,8 @@ def test_with_a_width_totals_are_at_most_the_exact_ones_and_the_loss_is_reported
         bounded = around(Keyless(table), toy.vocabulary, width=width)
         assert bounded.summary() is None
         assert total(bounded, b"aaaab") < total(exact, b"aaaab")
-        assert len(after(bounded, b"aaaa").elements) == width
+        complete = [element.values is None for element in after(bounded, b"aaaa").elements]
+        assert (sum(complete), complete.count(False)) == (width, min(2 * width, 6))
         assert f"width {width} dropped token sequences: a mean of 0." in (bounded.summary() or "")
     assert total(around(Keyless(table), toy.vocabulary, width=100), b"aaaab") == total(exact, b"aaaab")
 
@@ -402,21 +403,30 @@ def test_sequences_with_a_small_share_are_dropped() -> None:
 
 
 def test_what_is_lost_is_what_a_row_lacks() -> None:
-    toy = plain([b"a", b"aa"])
+    toy = plain([b"a", b"a"])
     table = np.log(np.array([[0.0001, 0.0001, 0.2998, 0.4, 0.3]] * 5))
     texts = around(Keyless(table), toy.vocabulary, width=1)
     lost = 1 - float(np.exp(row_after(texts, b"a")).sum())
-    assert lost == pytest.approx(0.3 / 0.7 + 0.0002 * 0.4 / 0.7)  # of the longer token, and of special ones
+    assert lost == pytest.approx(0.3 / 0.7 + 0.0002 * 0.4 / 0.7)  # of the second token, and of special ones
     assert "a mean of 0.43 of the probability was lost with each of 1 bytes" in (texts.summary() or "")
 
 
 def test_equally_probable_elements_are_kept_in_their_order() -> None:
-    texts = around(Keyless(np.log(np.full((6, 6), 1 / 6))), Pieces([b"a", b"ab", b"ac"]), width=1)
-    (element,) = after(texts, b"a").elements
-    assert element.values is not None and len(element.values) == 2  # ab or ac are twice as probable as a
-    texts = around(Keyless(np.log(np.full((5, 5), 1 / 5))), Pieces([b"a", b"ab"]), width=1)
-    (element,) = after(texts, b"a").elements
-    assert element.values is None  # a is complete, and comes first
+    texts = around(Keyless(np.log(np.full((6, 6), 1 / 6))), Pieces([b"a", b"ab", b"a"]), width=1)
+    first, longer = after(texts, b"a").elements
+    assert (first.inner.token, longer.inner.token) == (3, -1)
+    texts = around(Keyless(np.log(np.full((6, 6), 1 / 6))), Pieces([b"a", b"aab", b"ab"]), width=2)
+    longer, *_ = (each for each in after(texts, b"aa").elements if each.values is not None)
+    assert longer.inner.token == -1  # of aab, before ab behind a
+
+
+def test_a_width_forbids_no_text_if_each_byte_is_a_token() -> None:
+    """Although the tokens of one byte are the least probable ones."""
+    pieces = [b"a", b"b", b"abab", b"aba", b"bb", b"bab"]
+    row = np.log([1e-9, 1e-9, 0.1, 1e-9, 1e-9, 0.3, 0.2, 0.2, 0.2])
+    texts = around(Keyless(np.tile(row, (9, 1))), Pieces(pieces), width=1)
+    for text in itertools.product(b"ab", repeat=6):
+        assert total(texts, bytes(text)) > FORBIDDEN, text
 
 
 def test_limits_count_bytes_and_the_inner_predictor_has_none() -> None:

@@ -117,7 +117,7 @@ def test_with_bytes_a_tokenizer_of_the_run_is_that_of_sources(capsys: pytest.Cap
 def test_the_last_lines_name_the_parts_of_a_mix(capsys: pytest.CaptureFixture[str]) -> None:
     _, _, err = run(capsys, f"--predictors interpolate:bytes:hf+aligned:hf {TWO} --bytes.width 1")
     (line,) = (line for line in err.splitlines() if line.startswith("interpolate: "))
-    assert line.startswith("interpolate: bytes: width 1 dropped") and "; aligned: width 8 and min_share" in line
+    assert line.startswith("interpolate: bytes: width 1 dropped") and "; aligned: width 4 and min_share" in line
 
 
 def test_topk_with_k_above_v_leaves_nothing_out_and_says_nothing() -> None:

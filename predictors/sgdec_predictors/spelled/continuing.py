@@ -4,7 +4,7 @@ A token sequence that covers x w either has its last token beyond the end of w, 
 w, or it has a token that ends inside of w. The first are one sum for each element of the prefix. The second are
 elements of their own, whose scores the inner predictor has to give, so few of them are followed: those with at least
 ``min_share`` of the probability of x, and no more than ``width`` that end at the same byte. If nothing covers x w so
-far, those are followed that have this share of the text up to their end; and at last the best of what was left out.
+far, those are followed that have at least this share of the most probable one.
 
 All pairs of an element and a continuation go through the trie together, one byte after the other; a second round is
 for the elements that end inside of continuations, and so on. Whether an element is followed into w depends on no
@@ -51,7 +51,7 @@ class Continuing:
         The elements have their values.
         """
         batch = _Batch(self, covers, texts)
-        while batch.going():
+        while len(batch.pairs.element):
             batch.follow()
         return batch.results()
 
@@ -106,17 +106,6 @@ class _Batch:
         new = self._add([element for cover in covers for element in cover], rows)
         asked = ranges((np.cumsum(counts) - counts)[rows], counts[rows])
         self.pairs = _Pairs(new.repeat(counts[rows]), asked, np.zeros_like(asked))
-
-    def going(self) -> bool:
-        """Whether there is more to follow; at last the best of what was left out, for texts that nothing covers."""
-        if not len(self.pairs.element):
-            out = self._left_out
-            asked = np.flatnonzero((self._total == FORBIDDEN) & (out.weight > FORBIDDEN))
-            read = self._new(out.entry[asked], out.element[asked], out.weight[asked], self._row[asked])
-            out.weight[asked] = FORBIDDEN
-            which = np.arange(len(asked)).repeat(np.diff(read))
-            self.pairs = _Pairs(np.arange(read[0], read[-1]), asked[which], out.done[asked][which])
-        return bool(len(self.pairs.element))
 
     def follow(self) -> None:
         """Sum what reaches the ends of continuations in one more token, and find the elements that end inside."""
@@ -225,7 +214,7 @@ class _Batch:
         return _Pairs(ranges(read[which], counts), own.asked[again], own.done[again])
 
     def _most_probable(self, weights: Floats, pairs: _Pairs, chosen: Flags) -> Flags:
-        """Which of the chosen steps are among the ``width`` most probable ones up to the same byte of a row."""
+        """Mark the ``width`` most probable ones of the chosen steps that end at the same byte of a row."""
         if not self._by.width:
             return chosen
         texts, found = self._by.texts, np.zeros_like(chosen)
@@ -255,7 +244,7 @@ class _Batch:
         return first + np.cumsum([0, *sizes])
 
     def _leave_out(self, pairs: _Pairs, element: Ints, entry: Ints, weight: Floats) -> None:
-        """Count what is not followed, and note the most probable step of each continuation."""
+        """Note the probability of steps that are not followed, and the most probable one of each continuation."""
         self._lost += np.bincount(pairs.asked, np.exp(weight), len(self._asked))
         out = self._left_out
         order = np.argsort(weight, kind="stable")  # the last of several is noted
