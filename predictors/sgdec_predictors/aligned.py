@@ -137,8 +137,7 @@ class Aligned(Translator):
                 "such as hf,aligned:hf, or --tokenizer FILE."
             )
         self._bytes = FollowerBytes(inner, width, min_share, tokenisations, tokenizer)
-        self._spelling = _spelling(leader)
-        self._texts = LeaderTexts(self._spelling)
+        self._spelling, self._texts = _spelled(leader)
         self._lost = 0.0
         """At most this probability was left out inside of consumed tokens."""
         if (release := ability(self._bytes, "release")) is not None:
@@ -298,9 +297,10 @@ class Aligned(Translator):
         return covers
 
 
-def _spelling(leader: Vocabulary) -> Spelling:
+def _spelled(leader: Vocabulary) -> tuple[Spelling, LeaderTexts]:
     try:
-        return Spelling.of(leader)
+        spelling = Spelling.of(leader)
+        return spelling, LeaderTexts(spelling)
     except SgdecError as error:
         raise SgdecError(f"aligned: {error}") from None
 

@@ -58,7 +58,7 @@ from sgdec import EOS, BatchPredictor, Context, Scores, SgdecError, Source, Usag
 from sgdec.arrays import Floats
 from sgdec.context import Vocabularies, Vocabulary
 from sgdec.protocol import FORBIDDEN, Candidates, State, ability
-from sgdec.vocabularies import SPECIAL, ByteVocabulary, load_vocabulary
+from sgdec.vocabularies import SPECIAL, ByteVocabulary, load_sides, load_vocabulary
 from sgdec_predictors.canonical import Canonical
 from sgdec_predictors.spelled.covering import (
     BYTES,
@@ -127,6 +127,9 @@ class Bytes(Translator):
         self.max_score = 0.0
         vocabulary = _vocabulary(self.called, inner.vocabularies.target, tokenizer)
         self.vocabularies = Vocabularies(inner.vocabularies.source, ByteVocabulary())
+        bare = inner.vocabularies.source is None
+        self._reads = load_sides(tokenizer)[0] if bare and tokenizer is not None else None
+        """Splits sources for an inner predictor that cannot do this itself."""
         self.trie = _trie_of(self.called, vocabulary)
         self._canonical = _canonical(self.called, vocabulary) if tokenisations == "canonical" else None
         tokens = np.unique(np.append(self.trie.tokens, EOS))
@@ -158,6 +161,11 @@ class Bytes(Translator):
         return self._inner.states(each.inner for prefix in states for each in prefix.elements if not each.silent)
 
     def initialize_batch(self, sources: Sequence[Source]) -> list[BytePrefix]:
+        own = self._reads
+        if own is not None:
+            sources = [
+                each if each.text is None else replace(each, tokens=own.encode(each.text)) for each in sources
+            ]
         return [BytePrefix([Element(empty, 0, 0.0)]) for empty in self._inner.begin(sources)]
 
     def predict_batch(

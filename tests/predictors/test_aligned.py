@@ -291,6 +291,27 @@ def test_wrong_sides_are_one_line() -> None:
         in_tokens_of(RightToLeft(pieces), table, pieces)
 
 
+def test_scores_that_are_no_probabilities_are_refused() -> None:
+    """At the beginning, or inside of a candidate."""
+    pieces = Pieces([b"a", b"ab"])
+    table = probabilities(np.random.default_rng(1), pieces.size)
+    table[1] += 3.0
+    for rows in (table, np.roll(table, 2, axis=0)):
+        aligned = in_tokens_of(pieces, rows, Pieces([b"a", b"b"]))
+        with pytest.raises(SgdecError, match=r"aligned: the inner scores are not log-probabilities.* aligned:temper"):
+            aligned.predict_batch(aligned.initialize_batch([SOURCE]))
+
+
+def test_very_long_tokens_are_refused() -> None:
+    """Of either side, before a trie with a level for each byte is built."""
+    table, short = probabilities(np.random.default_rng(1), 5), Pieces([b"a", b"b"])
+    long = Pieces([b"a", b"b" * 10_001])
+    with pytest.raises(SgdecError, match="aligned: token 4 of the vocabulary spells 10,001 bytes"):
+        in_tokens_of(long, table, short)
+    with pytest.raises(SgdecError, match="aligned: token 4 of the vocabulary spells 10,001 bytes"):
+        in_tokens_of(short, table, long)
+
+
 class TestContract(PredictorContract):
     plugin = "aligned"
     vocab_size = 8

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from sgdec.arrays import Ints
+from sgdec_predictors.spelled.trie import require_short
 from sgdec_predictors.texts.spelling import Spelling
 
 NO_TEXT, EMPTY = -1, 0
@@ -33,6 +34,8 @@ class LeaderTexts:
     """``[B]``: a number for the bytes of the text up to each byte: equal for texts that begin with the same ones."""
 
     def __init__(self, spelling: Spelling) -> None:
+        """Raises SgdecError for very long tokens."""
+        require_short(spelling)
         texts = sorted({b"", *(piece for pieces in spelling.adds for piece in pieces if piece is not None)})
         number: dict[bytes | None, int] = {None: NO_TEXT, **{text: i for i, text in enumerate(texts)}}
         self.of = np.array([[number[piece] for piece in pieces] for pieces in spelling.adds], np.int64)

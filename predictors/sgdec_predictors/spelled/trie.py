@@ -19,6 +19,9 @@ from sgdec.protocol import FORBIDDEN
 from sgdec_predictors.texts.spelling import Spelling
 from sgdec_predictors.wrapping.inner_tokens import REACH
 
+LONGEST = 10_000
+"""The number of bytes of a token; those of usual models have about 100 at most."""
+
 
 class SpellingTrie:
     """The tries of all states of a spelling.
@@ -46,7 +49,8 @@ class SpellingTrie:
     """``N`` bytes: the last byte of each node."""
 
     def __init__(self, spelling: Spelling) -> None:
-        """Raises SgdecError if tokens without text could follow each other without an end."""
+        """Raises SgdecError for very long tokens, and if tokens without text could follow each other endlessly."""
+        require_short(spelling)
         entries = sorted(
             (piece, state, token)
             for state, pieces in enumerate(spelling.adds)
@@ -119,6 +123,16 @@ class SpellingTrie:
                 f"tokens without text, such as token {token}, can be repeated without an end, so that each text has "
                 "infinitely many tokenisations."
             ) from None
+
+
+def require_short(spelling: Spelling) -> None:
+    """Raises SgdecError for a token of more than `LONGEST` bytes: tries have a level for each byte."""
+    for pieces in spelling.adds:
+        size, token = max((len(piece or b""), token) for token, piece in enumerate(pieces))
+        if size > LONGEST:
+            raise SgdecError(
+                f"token {token} of the vocabulary spells {size:,} bytes. The limit is {LONGEST:,}."
+            )
 
 
 def log_sums(values: Floats, starts: Ints) -> Floats:
