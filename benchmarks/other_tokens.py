@@ -127,18 +127,26 @@ def pair(given: argparse.Namespace, lines: Sequence[str]) -> None:
     aligned = Aligned(inner, min_share=given.min_share, context=run)
     limited = TopTokens(leader, given.k)
     sources = {"leader": sources_of(lines, leader), "follower": sources_of(lines, follower)}
-    spent: dict[str, list[float]] = {"leader": [], "follower": [], "both": []}
+    cases = {
+        "leader": ({"a": leader}, sources["leader"]),
+        "follower": ({"b": follower}, sources["follower"]),
+        "both": ({"a": limited, "b": aligned}, sources["leader"]),
+    }
+    spent: dict[str, list[float]] = {name: [] for name in cases}
+    expansions = {}
     for _ in range(given.rounds + 1):
-        spent["leader"].append(search({"a": leader}, sources["leader"])[0])
-        spent["follower"].append(search({"b": follower}, sources["follower"])[0])
         inner.rows = 0
-        seconds, expansions = search({"a": limited, "b": aligned}, sources["leader"])
-        spent["both"].append(seconds)
+        for name, (predictors, read) in cases.items():
+            seconds, expansions[name] = search(predictors, read)
+            spent[name].append(seconds)
     medians = {name: statistics.median(times[1:]) for name, times in spent.items()}
+    each = {name: medians[name] / expansions[name] for name in cases}
     ratio = medians["both"] / (medians["leader"] + medians["follower"])
-    shown = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in medians.items())
-    print(f"{shown}: {ratio:.2f} of the sum of both alone; {inner.rows / expansions:.2f} rows of the follower for an "
-          f"expansion; {limited.summary()}; {aligned.summary()}")  # fmt: skip
+    for_each = each["both"] / (each["leader"] + each["follower"])
+    shown = ", ".join(f"{name} {seconds:.2f} s for {expansions[name]:,}" for name, seconds in medians.items())
+    print(f"{shown} expansions: {ratio:.2f} of the sum of both alone, {for_each:.2f} for an expansion; "
+          f"{inner.rows / expansions['both']:.2f} rows of the follower for an expansion; {limited.summary()}; "
+          f"{aligned.summary()}")  # fmt: skip
 
 
 def model(folder: str, context: Context | None = None) -> BatchPredictor:

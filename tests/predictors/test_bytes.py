@@ -568,6 +568,25 @@ def test_an_inner_predictor_without_a_vocabulary_gets_one(tmp_path: Path) -> Non
     assert Bytes.inner_context(Context(vocab_size=259)).vocab_size is None
 
 
+def test_sources_are_split_for_an_inner_predictor_that_cannot(tmp_path: Path) -> None:
+    """The run's source tokens can be those of another model."""
+    read: list[Source] = []
+
+    class Reader(BatchTable):
+        def initialize_batch(self, sources: Any) -> Any:
+            read.extend(sources)
+            return super().initialize_batch(sources)
+
+    vocabulary = trained(vocab_size=310, byte_fallback=True)
+    path = tmp_path / "pieces.spm"
+    path.write_bytes(vocabulary.serialized)
+    inner = Reader(probabilities(np.random.default_rng(1), vocabulary.size))
+    Bytes(inner, tokenizer=str(path)).initialize_batch([Source(1, (7, 8), "the"), Source(2, (7, 8))])
+    inner.vocabularies = Vocabularies(vocabulary, vocabulary)
+    Bytes(inner, tokenizer=str(path)).initialize_batch([Source(3, (7, 8), "the")])
+    assert [source.tokens for source in read] == [vocabulary.encode("the"), (7, 8), (7, 8)]
+
+
 # Bad input.
 
 
