@@ -6,8 +6,9 @@ history are merged, so that exact sums are affordable; the other lines have no k
 
     python benchmarks/other_tokens.py widths --lm pieces.arpa --tokenizer pieces.spm --text TEXT [--lines 40]
 
-``pair``: two translation models with different tokenizers, alone and as ``topk:nmt,aligned:nmt``: beam 5, 64
-sentences in flight, CPU time of one thread, medians of rounds that alternate.
+``pair``: two models with different tokenizers, alone and as ``topk:NAME,aligned:NAME``: beam 5, 64 sentences in
+flight, CPU time of one thread, medians of rounds that alternate. Checkpoints of `sgdec train` translate the lines;
+folders of `hf` with a causal model continue their first three words by up to 20 tokens.
 
     python benchmarks/other_tokens.py pair --leader A/best --follower B/best --text TEXT [--lines 64] [--k 20]
 """
@@ -20,6 +21,7 @@ import os
 import statistics
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -27,6 +29,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 from sgdec_decoders.beam import BeamDecoder
 from sgdec_predictors.aligned import Aligned
 from sgdec_predictors.bytes import Bytes
+from sgdec_predictors.hf import HfPredictor
 from sgdec_predictors.ngram import NGram
 from sgdec_predictors.nmt import NmtPredictor
 from sgdec_predictors.topk import TopTokens
@@ -41,6 +44,7 @@ from sgdec.vocabularies import ByteVocabulary, load_vocabulary
 from sgdec.wrapping import Wrapper
 
 WIDTHS = (1, 2, 4, 8, 16)
+WORDS, LENGTH = 3, 20
 
 
 class Counted(Wrapper):
@@ -114,41 +118,57 @@ def totals(predictor: BatchPredictor, texts: Sequence[str]) -> list[float]:
 
 
 def pair(given: argparse.Namespace, lines: Sequence[str]) -> None:
-    leader, follower = NmtPredictor(given.leader), NmtPredictor(given.follower)
-    own, other = (required(each.vocabularies.source) for each in (leader, follower))
+    leader, follower = model(given.leader), model(given.follower)
     target = required(leader.vocabularies.target)
     run = Context(vocabularies=leader.vocabularies, vocab_size=target.size)
-    inside = Context(vocabularies=Vocabularies(own, None))
-    aligned = Aligned(NmtPredictor(given.follower, inside), min_share=given.min_share, context=run)
+    inside = Context(vocabularies=Vocabularies(leader.vocabularies.source, None))
+    inner = Counted(model(given.follower, inside))
+    inner.vocabularies = inner.inner.vocabularies
+    aligned = Aligned(inner, min_share=given.min_share, context=run)
     limited = TopTokens(leader, given.k)
-    sources = {"leader": sources_of(lines, own), "follower": sources_of(lines, other)}
+    sources = {"leader": sources_of(lines, leader), "follower": sources_of(lines, follower)}
     spent: dict[str, list[float]] = {"leader": [], "follower": [], "both": []}
     for _ in range(given.rounds + 1):
-        spent["leader"].append(search({"nmt": leader}, sources["leader"]))
-        spent["follower"].append(search({"nmt": follower}, sources["follower"]))
-        spent["both"].append(search({"topk": limited, "aligned": aligned}, sources["leader"]))
+        spent["leader"].append(search({"a": leader}, sources["leader"])[0])
+        spent["follower"].append(search({"b": follower}, sources["follower"])[0])
+        inner.rows = 0
+        seconds, expansions = search({"a": limited, "b": aligned}, sources["leader"])
+        spent["both"].append(seconds)
     medians = {name: statistics.median(times[1:]) for name, times in spent.items()}
     ratio = medians["both"] / (medians["leader"] + medians["follower"])
     shown = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in medians.items())
-    print(f"{shown}: {ratio:.2f} of the sum of both alone; {limited.summary()}; {aligned.summary()}")
+    print(f"{shown}: {ratio:.2f} of the sum of both alone; {inner.rows / expansions:.2f} rows of the follower for an "
+          f"expansion; {limited.summary()}; {aligned.summary()}")  # fmt: skip
 
 
-def sources_of(lines: Sequence[str], vocabulary: Vocabulary) -> list[Source]:
-    encoded = list(map(vocabulary.encode, lines))
+def model(folder: str, context: Context | None = None) -> BatchPredictor:
+    """One of `hf` if the folder has a configuration of transformers, or one of `nmt`."""
+    if (Path(folder) / "config.json").exists():
+        return HfPredictor(folder, context=context)
+    return NmtPredictor(folder, context)
+
+
+def sources_of(lines: Sequence[str], predictor: BatchPredictor) -> list[Source]:
+    vocabulary = required(predictor.vocabularies.source)
+    causal = isinstance(predictor, HfPredictor)
+    read = [" ".join(line.split()[:WORDS]) for line in lines] if causal else lines
+    encoded = list(map(vocabulary.encode, read))
     return [
-        Source(number, tokens, text, max_length=2 * len(tokens))
-        for number, (tokens, text) in enumerate(zip(encoded, lines, strict=True), 1)
+        Source(number, tokens, text, max_length=LENGTH if causal else 2 * len(tokens))
+        for number, (tokens, text) in enumerate(zip(encoded, read, strict=True), 1)
     ]
 
 
-def search(predictors: dict[str, Any], sources: Sequence[Source]) -> float:
+def search(predictors: dict[str, Any], sources: Sequence[Source]) -> tuple[float, int]:
+    """CPU seconds, and the number of expansions."""
     constellation = Constellation.of(predictors, weights=[1 / len(predictors)] * len(predictors))
-    began = time.process_time()
+    began, expansions = time.process_time(), 0
     with collector_spared():
         for outcome in Scheduler(constellation, BeamDecoder(size=5)).run(sources):
             if outcome.error is not None:
                 raise outcome.error
-    return time.process_time() - began
+            expansions += outcome.result.expansions
+    return time.process_time() - began, expansions
 
 
 def required(vocabulary: Vocabulary | None) -> Vocabulary:

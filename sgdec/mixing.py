@@ -210,9 +210,10 @@ class Mix(BatchPredictor):
                 release([root.parts[k] for root in roots])
 
     def summary(self) -> str | None:
-        """The lines of the parts."""
-        found = [said for part in self._parts if (said := getattr(part, "summary", None)) and (said := said())]
-        return "; ".join(found) or None
+        """The lines of the parts, each with the name of its part."""
+        asked = {name: getattr(part, "summary", None) for name, part in self.inner.items()}
+        found = {name: summary() for name, summary in asked.items() if summary is not None}
+        return "; ".join(f"{name}: {said}" for name, said in found.items() if said) or None
 
     @property
     def _remembers(self) -> bool:

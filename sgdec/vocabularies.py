@@ -9,7 +9,7 @@ from sgdec.text.pretrained import PretrainedVocabulary, Roles, load_pretrained, 
 from sgdec.text.right_left import RightToLeft
 from sgdec.text.sentencepiece import SentencePieceVocabulary
 from sgdec.text.steps import Stepping
-from sgdec.text.vocabulary import load_vocabulary
+from sgdec.text.vocabulary import load_sides, load_vocabulary
 from sgdec.text.words import BEGIN, BLANK, END, MIDDLE, SPECIAL, MixedVocabulary, WordVocabulary
 
 __all__ = [
@@ -36,6 +36,7 @@ __all__ = [
     "WordVocabulary",
     "has_tokenizer",
     "load_pretrained",
+    "load_sides",
     "load_vocabulary",
     "quiet",
     "read_config",

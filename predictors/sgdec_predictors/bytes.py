@@ -22,18 +22,18 @@ outputs that are UTF-8.
 
 With ``tokenisations canonical`` only sequences count that the tokenizer itself could write (`canonical`): the
 probability of a text is that of its own tokenisation. Other sequences are left out as early as they are known: mostly
-within a token or two for SentencePiece, at ``</s>`` for tokenizers of Hugging Face, whose steps before the
-segmentation can look ahead.
+within a token or two for SentencePiece and for BPE of Hugging Face, at ``</s>`` for tokenizers whose steps before the
+segmentation look ahead in other ways.
 
 State: the elements (z, v) that cover the prefix, where z are complete tokens, and v is the node of the trie for the
 bytes after them, with which the last token begins. Elements at a root of the trie are merged if the inner `state_key`
 says that their futures are equal. Their number can grow exponentially. Elements at a root cost an inner row each;
 ``width`` K keeps the K most probable ones of them, and the 2 K most probable others. At equal probabilities the first
 are kept. So the best element at a root always remains, from which any text can follow: if each byte is a token, no
-text is forbidden because of ``width``, as it would be if all elements competed. ``min_share`` keeps those with at
-least this share of the prefix's probability. The rest is lost: totals are at most the exact ones, and a text of which
-all sequences were dropped is forbidden. The end of the run reports how much was lost. ``width 0`` keeps all elements,
-which is exact.
+text is forbidden because of ``width``, as it would be if all elements competed. ``min_share`` drops elements at roots
+with less than this share of the prefix's probability, the last one, too. The rest is lost: totals are at most the
+exact ones, and a text of which all sequences were dropped is forbidden. The end of the run reports how much was lost.
+``width 0`` keeps all elements, which is exact.
 
 The inner scores must be log-probabilities: a row that adds up to more than 1 is an error. So no score is above 0,
 which bounds exact searches. The predictor is not on demand, because a row of one candidate costs as much as a row of
@@ -48,7 +48,7 @@ import math
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -58,7 +58,7 @@ from sgdec import EOS, BatchPredictor, Context, Scores, SgdecError, Source, Usag
 from sgdec.arrays import Floats
 from sgdec.context import Vocabularies, Vocabulary
 from sgdec.protocol import FORBIDDEN, Candidates, State, ability
-from sgdec.vocabularies import SPECIAL, ByteVocabulary, load_vocabulary
+from sgdec.vocabularies import SPECIAL, ByteVocabulary, load_sides, load_vocabulary
 from sgdec_predictors.canonical import Canonical
 from sgdec_predictors.spelled.covering import (
     BYTES,
@@ -100,6 +100,9 @@ class Bytes(Translator):
     0.05
     """
 
+    called: ClassVar[str] = "bytes"
+    """Its name in messages."""
+
     def __init__(
         self,
         inner: BatchPredictor,
@@ -107,7 +110,7 @@ class Bytes(Translator):
             int, Field(ge=0, description="limit on the inner rows for a prefix; 0 = no limit, exact")
         ] = 4,
         min_share: Annotated[
-            float, Field(ge=0, lt=1, description="least share of a prefix's probability of a sequence that is kept")
+            float, Field(ge=0, lt=1, description="share below which a sequence of complete tokens is dropped")
         ] = 0.0,
         tokenisations: Annotated[
             Literal["all", "canonical"],
@@ -122,12 +125,15 @@ class Bytes(Translator):
         super().__init__(inner)
         self.on_demand = False
         self.max_score = 0.0
-        vocabulary = _vocabulary(inner.vocabularies.target, tokenizer)
+        vocabulary = _vocabulary(self.called, inner.vocabularies.target, tokenizer)
         self.vocabularies = Vocabularies(inner.vocabularies.source, ByteVocabulary())
-        self.trie = _trie_of(vocabulary)
-        self._canonical = _canonical(vocabulary) if tokenisations == "canonical" else None
+        bare = inner.vocabularies.source is None
+        self._reads = load_sides(tokenizer)[0] if bare and tokenizer is not None else None
+        """Splits sources for an inner predictor that cannot do this itself."""
+        self.trie = _trie_of(self.called, vocabulary)
+        self._canonical = _canonical(self.called, vocabulary) if tokenisations == "canonical" else None
         tokens = np.unique(np.append(self.trie.tokens, EOS))
-        self._inner = Inner(inner, "bytes", int(tokens[-1]))
+        self._inner = Inner(inner, self.called, int(tokens[-1]))
         self._asked = tokens.tolist() if inner.on_demand else [EOS]  # one question is enough for a full row
         self._size = vocabulary.size
         self._width = width
@@ -155,6 +161,11 @@ class Bytes(Translator):
         return self._inner.states(each.inner for prefix in states for each in prefix.elements if not each.silent)
 
     def initialize_batch(self, sources: Sequence[Source]) -> list[BytePrefix]:
+        own = self._reads
+        if own is not None:
+            sources = [
+                each if each.text is None else replace(each, tokens=own.encode(each.text)) for each in sources
+            ]
         return [BytePrefix([Element(empty, 0, 0.0)]) for empty in self._inner.begin(sources)]
 
     def predict_batch(
@@ -176,7 +187,12 @@ class Bytes(Translator):
             else []
             for prefix, token in zip(states, tokens, strict=True)
         ]
+        return self.covered(covers)
+
+    def covered(self, covers: list[list[Element]]) -> list[BytePrefix]:
+        """The prefixes that these elements cover: merged, the most probable ones, with relative weights."""
         covers = self._merged(covers)
+        self._consumed += len(covers)
         return list(map(self._settled, covers, masses(covers)))
 
     def best_remaining(self, states: Sequence[BytePrefix]) -> list[float]:
@@ -185,13 +201,17 @@ class Bytes(Translator):
 
     def summary(self) -> str | None:
         """The line at the end of a run: how much of the probability was lost."""
+        return self.said_of_lost(0.0, "bytes")
+
+    def said_of_lost(self, more: float, what: str) -> str | None:
+        """The line at the end of a run, if up to ``more`` was lost beside what was dropped here."""
         inner = getattr(self.inner, "summary", None)
         texts = [inner() if inner is not None else None]
-        if self._lost:
-            lost = self._lost / self._consumed
+        if self._lost + more:
+            mean = f"{'at most ' if more else ''}{(self._lost + more) / self._consumed:.2g}"
             texts.append(
-                f"{self._limits} dropped token sequences: a mean of {lost:.2g} of the probability was lost with each "
-                f"of {self._consumed:,} bytes"
+                f"{self._limits} dropped token sequences: a mean of {mean} of the probability was lost with each of "
+                f"{self._consumed:,} {what}"
             )
         return "; ".join(filter(None, texts)) or None
 
@@ -205,19 +225,39 @@ class Bytes(Translator):
         ]
 
     def _read(self, prefixes: Sequence[BytePrefix]) -> None:
-        """Compute the rows of prefixes; asks the inner predictor in one batch for all elements at roots.
-
-        A token without text leads from one root to another; those after it are one more batch.
-        """
+        """Compute the rows of prefixes."""
         new = list(dict.fromkeys(prefix for prefix in prefixes if prefix.row is None))
-        covers = [[each for each in prefix.elements if each.values is not None] for prefix in new]
-        waiting = [(i, each) for i, prefix in enumerate(new) for each in prefix.elements if each.values is None]
+        if not new:
+            return
+        covers, _ = self.read([prefix.elements for prefix in new])
+        rows, inner = rows_of(self.trie, covers)
+        self.require_probabilities(inner)
+        for prefix, cover, row in zip(new, covers, rows, strict=True):
+            prefix.elements = cover
+            prefix.row = np.minimum(row, 0.0)  # sums of rounded probabilities can exceed 1
+
+    def read(self, unread: Sequence[Sequence[Element]]) -> tuple[list[list[Element]], list[Element]]:
+        """The elements that cover prefixes, all with values; and those that the inner predictor was asked for.
+
+        It is asked in one batch about all elements at roots. A token without text leads from one root to another;
+        those after it are one more batch.
+        """
+        asked: list[Element] = []
+        covers = [[each for each in cover if each.values is not None] for cover in unread]
+        waiting = []
+        for i, cover in enumerate(unread):
+            for each in cover:
+                if each.known is not None:
+                    covers[i] += each.shifted()
+                elif each.values is None:
+                    waiting.append((i, each))
         while waiting:
             self._inner.know((element.inner, token) for _, element in waiting for token in self._asked)
             after = []
             for i, element in waiting:
                 silent, known = self._known(element)
                 covers[i].append(known)
+                asked.append(known)
                 first = int(self.trie.first[element.node])
                 for each in ended(self.trie, known, first, silent, self._canonical is not None):
                     each.silent = True
@@ -225,14 +265,18 @@ class Bytes(Translator):
             for _, element in waiting:
                 element.inner.forget()
             waiting = after
-        if not new:
+        return covers, asked
+
+    def require_probabilities(self, sums: Floats) -> None:
+        """Raises SgdecError if one of these logs of what inner rows add up to is not that of a probability."""
+        if (sums <= ROUNDING).all():
             return
-        rows, inner = rows_of(self.trie, covers)
-        if not (inner <= ROUNDING).all():
-            self._refuse(float(inner[~(inner <= ROUNDING)][0]))
-        for prefix, cover, row in zip(new, covers, rows, strict=True):
-            prefix.elements = cover
-            prefix.row = np.minimum(row, 0.0)  # sums of rounded probabilities can exceed 1
+        total = float(sums[~(sums <= ROUNDING)][0])
+        what = f"{math.exp(min(total, 600.0)):.3g}" if math.isfinite(total) else "infinity or NaN"
+        raise SgdecError(
+            f"{self.called}: the inner scores are not log-probabilities: those of a row add up to {what}. Other "
+            f"predictors go beside it; {self.called}:temperature:MODEL normalises the rows of a model."
+        )
 
     def _known(self, element: Element) -> tuple[Floats, Element]:
         """The scores of tokens without text after an element at a root, and the element with all other scores."""
@@ -240,20 +284,15 @@ class Bytes(Translator):
         first, inside, last = int(trie.first[node]), int(trie.inside[node]), int(trie.last[node])
         tokens = trie.tokens[first:last]
         own, end = element.inner.values, element.inner.score(EOS)
-        scores = (element.inner.scores(tokens) if own is None else own[tokens]).astype(np.float64)
+        scores = element.inner.scores(tokens) if own is None else own.take(tokens)
         if self._canonical is not None:
             forbidden = np.zeros(self._size, bool)
             forbidden[list(self._canonical.row(element.tokens).tokens)] = True
             scores[forbidden[tokens]] = FORBIDDEN
             end = FORBIDDEN if forbidden[EOS] else end
-        return scores[: inside - first], replace(element, values=scores[inside - first :], end=end)
-
-    def _refuse(self, total: float) -> None:
-        what = f"{math.exp(min(total, 600.0)):.3g}" if math.isfinite(total) else "infinity or NaN"
-        raise SgdecError(
-            f"bytes: the inner scores are not log-probabilities: the probabilities of a row add up to {what}. Other "
-            "predictors go beside bytes; bytes:temperature:MODEL normalises the rows of a model."
-        )
+        known = Element(element.inner, node, element.weight, scores[inside - first :], end, element.tokens)
+        known.silent = element.silent
+        return scores[: inside - first], known
 
     def _merged(self, covers: list[list[Element]]) -> list[list[Element]]:
         """Merges elements at one root whose inner states have the same future."""
@@ -276,58 +315,67 @@ class Bytes(Translator):
 
     def _settled(self, cover: list[Element], mass: Floats) -> BytePrefix:
         """Makes weights relative to the probability of the prefix; keeps the most probable elements."""
-        self._consumed += 1
         if not cover:
             return BytePrefix(())
         highest = float(mass.max())
         total = highest + math.log(float(np.exp(mass - highest).sum()))
-        kept = self._kept(cover, mass - total)
-        if len(kept) < len(cover):
-            self._lost += float(np.exp(np.delete(mass, kept) - total).sum())
-            cover = [cover[i] for i in kept]
         for element in cover:
             element.weight -= total
-        return BytePrefix(cover)
+        kept = self._kept(cover, mass - total)
+        if len(kept) == len(cover):
+            return BytePrefix(cover, total)
+        elements = [cover[i] for i in kept]
+        dropped = np.delete(np.arange(len(cover)), kept)
+        self._lost += float(np.exp(mass[dropped] - total).sum())
+        spare = None
+        if not any(each.values is None for each in elements):
+            roots = [i for i in dropped.tolist() if cover[i].values is None]
+            spare = cover[max(roots, key=mass.item)] if roots else None
+        return BytePrefix(elements, total, spare)
 
     def _kept(self, cover: Sequence[Element], shares: Floats) -> list[int]:
-        """The places of the elements that are kept, of which ``shares`` are the logs of the shares."""
-        order = np.argsort(-shares, kind="stable")[: max(1, int((shares >= self._least).sum()))].tolist()
+        """The places of the elements that are kept, of which ``shares`` are the logs of the shares.
+
+        Elements inside of tokens cost no rows, so ``min_share`` is not about them.
+        """
+        order = np.argsort(-shares, kind="stable").tolist()
+        roots = [i for i in order if cover[i].values is None and shares[i] >= self._least]
+        others = [i for i in order if cover[i].values is not None]
         if self._width:
-            roots = [i for i in order if cover[i].values is None][: self._width]
-            order = roots + [i for i in order if cover[i].values is not None][: 2 * self._width]
-        return sorted(order)
+            roots, others = roots[: self._width], others[: 2 * self._width]
+        return sorted(roots + others) or order[:1]
 
 
-def _vocabulary(brought: Vocabulary | None, tokenizer: str | None) -> Vocabulary:
+def _vocabulary(called: str, brought: Vocabulary | None, tokenizer: str | None) -> Vocabulary:
     """The inner vocabulary: ``brought`` by the inner predictor, or that of a file or folder."""
     if tokenizer is None:
         if brought is None:
             raise UsageError(
-                "bytes: the inner predictor has no vocabulary, which says how its tokens are spelled: give "
-                "--bytes.tokenizer FILE."
+                f"{called}: the inner predictor has no vocabulary, which says how its tokens are spelled: give "
+                f"--{called}.tokenizer FILE."
             )
         return brought
     given = load_vocabulary(tokenizer)
     if brought is not None and brought.fingerprint != given.fingerprint:
         raise UsageError(
-            f"bytes: the inner predictor brings another vocabulary ({brought.size} tokens) than {tokenizer} "
-            f"({given.size} tokens). Omit --bytes.tokenizer."
+            f"{called}: the inner predictor brings another vocabulary ({brought.size} tokens) than {tokenizer} "
+            f"({given.size} tokens). Omit --{called}.tokenizer."
         )
     return given
 
 
-def _trie_of(vocabulary: Vocabulary) -> SpellingTrie:
+def _trie_of(called: str, vocabulary: Vocabulary) -> SpellingTrie:
     """The trie of a vocabulary. Raises SgdecError if its tokens do not spell texts."""
     try:
         spelling = Spelling.of(vocabulary)
         trie = SpellingTrie(spelling)
     except SgdecError as error:
-        raise SgdecError(f"bytes: {error} {_WAY_OUT}") from None
+        raise SgdecError(f"{called}: {error} {_WAY_OUT}") from None
     words = _only_words(spelling)
     if words:
         raise SgdecError(
-            f"bytes: the inner vocabulary has only whole words, such as {words[0].decode(errors='replace')!r}. Any "
-            f"other word is <unk>, which spells no bytes. {_WAY_OUT}"
+            f"{called}: the inner vocabulary has only whole words, such as {words[0].decode(errors='replace')!r}. "
+            f"Any other word is <unk>, which spells no bytes. {_WAY_OUT}"
         )
     return trie
 
@@ -348,11 +396,11 @@ def _only_words(spelling: Spelling) -> list[bytes]:
 _WAY_OUT = "The predictor fsttok takes spellings from a transducer."
 
 
-def _canonical(vocabulary: Vocabulary) -> Canonical:
+def _canonical(called: str, vocabulary: Vocabulary) -> Canonical:
     try:
         return Canonical(Context(vocabularies=Vocabularies(target=vocabulary), vocab_size=vocabulary.size))
     except SgdecError as error:
-        raise SgdecError(f"bytes: tokenisations canonical: {str(error).removeprefix('canonical: ')}") from None
+        raise SgdecError(f"{called}: tokenisations canonical: {str(error).removeprefix('canonical: ')}") from None
 
 
 @sgdec.hookimpl

@@ -3,8 +3,9 @@
 Score of ``</s>`` after tokens p: 0 if ``encode(decode(p))`` equals p, otherwise forbidden. Score of another token w:
 0, or forbidden if `sgdec_predictors.texts.segmentation` knows that no continuation of p w is canonical: w begins a
 word and p is not canonical, or w never stands after the last token of p. So outputs are exactly the canonical ones.
-Most prefixes that cannot become canonical end early with SentencePiece models and word vocabularies; with tokenizers
-of Hugging Face they end only at ``</s>``. ``<unk>`` is forbidden, because it stands for many texts.
+Most prefixes that cannot become canonical end early with SentencePiece models and word vocabularies, and with BPE of
+Hugging Face many (`sgdec_predictors.texts.merges`); with other tokenizers of Hugging Face they end only at ``</s>``.
+``<unk>`` is forbidden, because it stands for many texts.
 
 State and key: the tokens of the prefix. Cost: one decoding and encoding of each prefix that is expanded; rows with
 the same last token are shared. Bounds: 0. Relaxation: the constant 0.
@@ -62,7 +63,7 @@ class Canonical(Forbidding[State]):
             raise SgdecError(f"canonical: {error}") from None
         self._is_canonical = lru_cache(KEPT)(self._segmentation.is_canonical)
         self._never = np.zeros(vocabulary.size, bool)
-        self._never[[UNK, BOS]] = True
+        self._never[[UNK, BOS, *self._segmentation.never]] = True
         self._begins: Ints = np.array(sorted(self._segmentation.begins), np.int64)
         self._row_after = lru_cache(max(1, min(KEPT, ROOM // (ENTRY * vocabulary.size))))(self._row)
 
@@ -78,8 +79,7 @@ class Canonical(Forbidding[State]):
     def _row(self, last: int | None, canonical: bool) -> SparseRow:
         """The row after this token, of a prefix that is canonical so far or is not."""
         forbidden = self._never.copy()
-        if last is not None:
-            forbidden[list(self._segmentation.never_after.get(last, ()))] = True
+        forbidden[list(self._segmentation.never_after.get(last, ()))] = True
         if not canonical:
             forbidden[EOS] = True
             if last in self._segmentation.closed:

@@ -68,7 +68,7 @@ class TopTokens(Wrapper):
         """The line at the end of a run: the mean probability of what was left out."""
         inner = getattr(self.inner, "summary", None)
         texts = [inner() if inner is not None else None]
-        if self._rows:
+        if self._outside:
             mean = self._outside / self._rows
             texts.append(f"k {self._k}: tokens with a mean of {mean:.2g} of the probability were left out")
         return "; ".join(filter(None, texts)) or None
@@ -86,7 +86,8 @@ class TopTokens(Wrapper):
         possible = highest[:, 0] > FORBIDDEN
         whole = np.exp(exact[possible] - highest[possible]).sum(axis=1, dtype=np.float64)
         left = np.exp(kept[possible] - highest[possible]).sum(axis=1)
-        self._outside += float((1.0 - left / whole).clip(0.0).sum())
+        fewer = (kept > FORBIDDEN).sum(axis=1) < (exact > FORBIDDEN).sum(axis=1)  # else the rest is rounding
+        self._outside += float((1.0 - left / whole).clip(0.0)[fewer[possible]].sum())
         self._rows += int(possible.sum())
 
 

@@ -376,13 +376,15 @@ def _wrap(chain: ConfiguredEntry, context: Context) -> BatchPredictor:
 
 
 def _vocabularies(chains: list[ConfiguredEntry], tokenizer: str | None) -> Vocabularies:
-    """The vocabularies of all entries, which must agree."""
-    brought: list[tuple[str, Vocabularies]] = []
+    """The vocabularies of all entries, which must agree. If outputs are bytes, ``tokenizer`` is that of sources."""
+    brought = [(f"predictor {chain.parts[0].name!r}", _brought(chain)) for chain in chains]
     if tokenizer is not None:
+        from sgdec.text.byte_vocabulary import ByteVocabulary
         from sgdec.text.vocabulary import load_sides
 
-        brought.append((f"--tokenizer {tokenizer}", Vocabularies(*load_sides(tokenizer))))
-    brought += [(f"predictor {chain.parts[0].name!r}", _brought(chain)) for chain in chains]
+        source, target = load_sides(tokenizer)
+        of_bytes = any(isinstance(vocabularies.target, ByteVocabulary) for _, vocabularies in brought)
+        brought.insert(0, (f"--tokenizer {tokenizer}", Vocabularies(source, None if of_bytes else target)))
     return _agreed(brought)
 
 
@@ -403,9 +405,10 @@ def _agreed(brought: Iterable[tuple[str, Vocabularies]]) -> Vocabularies:
                         f"{first} and {who} write in opposite directions. Decode with one and let the other rescore: "
                         "sgdec score --nbest-list."
                     )
+                way = "omit --tokenizer" if first.startswith("--tokenizer") else "write aligned:NAME for one of them"
                 raise UsageError(
                     f"{first} and {who} have different {side} vocabularies ({sizes}). All predictors of a run must "
-                    "share one: use models with the same tokenizer."
+                    f"share one: use models with the same tokenizer, or {way}."
                 )
     source, target = (found[side][1] if side in found else None for side in ("source", "target"))
     return Vocabularies(source, target)

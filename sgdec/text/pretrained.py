@@ -11,6 +11,7 @@ such as ``</s>`` or ``<|endoftext|>``, is text: its characters if the tokenizer 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property, lru_cache
@@ -241,6 +242,12 @@ class PretrainedVocabulary:
             token: self._pieces[token].encode() if text == before + self._pieces[token] + after else None
             for token, text in texts.items()
         }
+
+    @cached_property
+    def steps(self) -> dict[str, Any] | None:
+        """The steps of a tokenizer of the library `tokenizers`, as in tokenizer.json; None for others."""
+        backend = getattr(self._tokenizer, "backend_tokenizer", None)
+        return None if backend is None else dict(json.loads(backend.to_str()))
 
     @cached_property
     def _of_bytes(self) -> bool:

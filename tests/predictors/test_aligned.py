@@ -155,6 +155,120 @@ def test_dropped_sequences_only_lower_totals_and_are_reported() -> None:
     assert exact.summary() is None and said is not None and "of the probability was lost" in said
 
 
+def pieces(rng: random.Random) -> Pieces:
+    """Both letters, and some longer pieces."""
+    longer = {bytes(rng.choices(b"ab", k=rng.randint(2, 5))) for _ in range(rng.randint(2, 6))}
+    return Pieces([b"a", b"b", *sorted(longer)])
+
+
+def test_no_text_is_forbidden_because_its_sequences_were_dropped() -> None:
+    """Each text has a sequence, and totals are never above the exact ones."""
+    lower = 0
+    for seed in range(60):
+        rng = random.Random(seed)
+        leader, follower = pieces(rng), pieces(rng)
+        table = probabilities(np.random.default_rng(seed), follower.size, allowed=1.0)
+        exact = in_tokens_of(leader, table, follower)
+        few = in_tokens_of(leader, table, follower, width=rng.randint(1, 2), min_share=rng.choice([0.0, 0.1, 0.5]))
+        for _ in range(4):
+            tokens = (*rng.choices(range(3, leader.size), k=rng.randint(1, 4)), EOS)
+            total, most = math.fsum(walk(few, tokens)), math.fsum(walk(exact, tokens))
+            assert FORBIDDEN < total <= most + 1e-9, (seed, tokens)
+            lower += total < most - 1e-6
+    assert lower > 20
+
+
+def by_the_rules(pieces: Pieces, table: Floats, text: bytes, width: int, least: float) -> tuple[float, float, float]:
+    """The score of a text at the beginning; the sum of what was left out; and the score of the best of it."""
+    total, lost, best_lost = FORBIDDEN, 0.0, FORBIDDEN
+    level: list[tuple[float, Tokens, int]] = [(0.0, (), 0)]
+    while level:
+        steps: list[tuple[float, Tokens, int]] = []
+        for weight, tokens, done in level:
+            for token, piece in enumerate(pieces.pieces, 3):
+                score = weight + float(table[tokens[-1] if tokens else 1, token])
+                if piece.startswith(text[done:]):
+                    total = float(np.logaddexp(total, score))
+                elif text[done:].startswith(piece):
+                    steps.append((score, (*tokens, token), done + len(piece)))
+        steps.sort(key=lambda step: -step[0])
+        best = steps[0][0] if steps else FORBIDDEN
+        enough = min(least, least + best) if total == FORBIDDEN else least
+        level = []
+        for step in steps:
+            if step[0] >= enough and sum(other[2] == step[2] for other in level) < width:
+                level.append(step)
+            else:
+                lost, best_lost = lost + math.exp(step[0]), max(best_lost, step[0])
+    return total, lost, best_lost
+
+
+def test_few_sequences_are_followed_by_the_rules() -> None:
+    """Random vocabularies, in which all sequences have different probabilities."""
+    left_out = 0
+    for seed in range(150):
+        rng = random.Random(seed)
+        leader, follower = pieces(rng), pieces(rng)
+        width, share = rng.randint(1, 3), rng.choice([0.001, 0.05, 0.2, 0.6])
+        table = probabilities(np.random.default_rng(seed), follower.size)
+        aligned = in_tokens_of(leader, table, follower, width=width, min_share=share)
+        (state,) = aligned.initialize_batch([SOURCE])
+        (row,) = aligned.predict_batch([state]).rows
+        for token, piece in enumerate(leader.pieces, 3):
+            expected = by_the_rules(follower, table, piece, width, math.log(share))
+            known, place = state.continued, state.continued.place(aligned._texts.of[0, token])
+            found = row.get(token), known.lost[place], known.left_out.weight[place]
+            assert found == pytest.approx(expected, abs=1e-9), (seed, piece)
+            left_out += expected[1] > 0
+    assert left_out > 100
+
+
+@pytest.mark.parametrize("tokens", [(3, 3), (3, 4, 3), (5, 3), (3, 4, 4, 3), (6, 3), (6, EOS)])
+def test_a_sequence_that_was_dropped_is_used_if_no_other_one_fits(tokens: Tokens) -> None:
+    """The follower's abbb is most probable by far, so that a, a b and a b b are dropped."""
+    leader, follower = Pieces([b"a", b"b", b"ab", b"abb"]), Pieces([b"a", b"b", b"abbb"])
+    table = np.log([[1e-9, 1e-9, 0.1, 0.004, 0.006, 0.89]] * 6)
+    text = b"".join(leader.pieces[token - 3] for token in tokens if token != EOS)
+    spelled = [follower.pieces.index(bytes([byte])) + 3 for byte in text]
+    total = sum(table[0, token] for token in spelled[: len(spelled) - (tokens[-1] != EOS)])
+    total += table[0, EOS] if tokens[-1] == EOS else np.logaddexp(table[0, 3], table[0, 5])  # a, or abbb
+    aligned = in_tokens_of(leader, table, follower, min_share=0.01)
+    assert math.fsum(walk(aligned, tokens)) == pytest.approx(total, abs=1e-9)
+
+
+def test_a_score_depends_on_no_other_candidate() -> None:
+    for seed in range(60):
+        rng = random.Random(seed)
+        leader, follower = pieces(rng), pieces(rng)
+        table = probabilities(np.random.default_rng(seed), follower.size)
+        first, every = rng.randrange(3, leader.size), range(3, leader.size)
+        found = []
+        for candidates in (every, *([token] for token in every)):
+            aligned = in_tokens_of(leader, table, follower, min_share=0.1)
+            states = aligned.consume_batch(aligned.initialize_batch([SOURCE]), [first])
+            found.append(aligned.predict_batch(states, [list(candidates)]).rows[0])
+        assert [row.get(token) for row, token in zip(found[1:], every, strict=True)] == list(map(found[0].get, every))
+
+
+def test_what_was_read_inside_of_candidates_is_not_read_again() -> None:
+    rows: list[int] = []
+
+    class Counted(PassThrough):
+        def predict_batch(self, states: Any, candidates: Any = None) -> Any:
+            rows.append(len(states))
+            return super().predict_batch(states, candidates)
+
+    leader, follower = Pieces([b"ab", b"a"]), Pieces([b"a", b"b"])
+    inner = Counted(lift(Table(probabilities(np.random.default_rng(1), follower.size))))
+    inner.vocabularies = Vocabularies(target=follower)
+    aligned = Aligned(inner, context=Context(vocabularies=Vocabularies(target=leader), vocab_size=leader.size))
+    states = aligned.initialize_batch([SOURCE])
+    aligned.predict_batch(states)  # the beginning; after a, inside of ab
+    states = aligned.consume_batch(states * 2, [3, 4])
+    aligned.predict_batch(states)  # after a, which is known; after ab; and after both inside of ab
+    assert rows == [1, 1, 1, 2]
+
+
 def test_tokens_that_are_no_text_are_forbidden_and_silent_ones_cost_nothing() -> None:
     leader, follower = Pieces([b"a", b""]), Pieces([b"a"])
     aligned = in_tokens_of(leader, np.log([[0.1, 0.1, 0.4, 0.4]] * 4), follower)
@@ -175,6 +289,27 @@ def test_wrong_sides_are_one_line() -> None:
         in_tokens_of(pieces, table, words)
     with pytest.raises(SgdecError, match=r"aligned: outputs are written from right to left"):
         in_tokens_of(RightToLeft(pieces), table, pieces)
+
+
+def test_scores_that_are_no_probabilities_are_refused() -> None:
+    """At the beginning, or inside of a candidate."""
+    pieces = Pieces([b"a", b"ab"])
+    table = probabilities(np.random.default_rng(1), pieces.size)
+    table[1] += 3.0
+    for rows in (table, np.roll(table, 2, axis=0)):
+        aligned = in_tokens_of(pieces, rows, Pieces([b"a", b"b"]))
+        with pytest.raises(SgdecError, match=r"aligned: the inner scores are not log-probabilities.* aligned:temper"):
+            aligned.predict_batch(aligned.initialize_batch([SOURCE]))
+
+
+def test_very_long_tokens_are_refused() -> None:
+    """Of either side, before a trie with a level for each byte is built."""
+    table, short = probabilities(np.random.default_rng(1), 5), Pieces([b"a", b"b"])
+    long = Pieces([b"a", b"b" * 10_001])
+    with pytest.raises(SgdecError, match="aligned: token 4 of the vocabulary spells 10,001 bytes"):
+        in_tokens_of(long, table, short)
+    with pytest.raises(SgdecError, match="aligned: token 4 of the vocabulary spells 10,001 bytes"):
+        in_tokens_of(short, table, long)
 
 
 class TestContract(PredictorContract):

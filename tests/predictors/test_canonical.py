@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,13 @@ from sgdec_decoders.dfs import DfsDecoder
 from sgdec_decoders.vanilla import VanillaDecoder
 from sgdec_predictors.canonical import Canonical
 
-from sgdec import BatchPredictor, Context, Predictor, SgdecError, UsageError
+from sgdec import EOS, BatchPredictor, Context, Predictor, SgdecError, Source, UsageError
 from sgdec.context import Vocabularies
 from sgdec.scores import SparseRow
 from sgdec.testing import Bonus, Table
 from sgdec.text.steps import Stepping
 from sgdec.text.words import SPECIAL, WordVocabulary
+from sgdec.vocabularies import ByteVocabulary
 from tests.helpers.contracts import PluginContract, SearchContract
 from tests.helpers.oracles import tiny
 from tests.helpers.random_spaces import search
@@ -106,6 +108,31 @@ def test_prefixes_that_cannot_become_canonical_end_early() -> None:
     space = tiny(LONGEST, None, size, model=Table(scores), canonical=canonical)
     _, opened = search(BeamDecoder(5_000, stop="length"), space, nbest=1)
     assert opened.expansions < sum((size - 2) ** length for length in range(LONGEST + 1)) * 2 / 3
+
+
+def test_bytes_that_cannot_become_utf8_end_early() -> None:
+    """Nothing of any character is excluded, and a character is complete before the next one begins."""
+    own = ByteVocabulary()
+    canonical = Canonical(Context(vocabularies=Vocabularies(target=own), vocab_size=own.size))
+
+    def allowed(output: Sequence[int]) -> int:
+        """The number of bytes up to the first that is forbidden, </s> included."""
+        (state,) = canonical.initialize_batch([Source(1, (3,))])
+        for place, token in enumerate((*output, EOS)):
+            if canonical.predict_batch([state]).rows[0].get(token) < 0:
+                return place
+            state = state if token == EOS else canonical.consume_batch([state], [token])[0]
+        return len(output) + 1
+
+    for character in map(chr, [*range(0x800), *range(0x800, 0x11000, 61), 0x10FFFF, 0xFFFD, 0xE000]):
+        if not "\ud800" <= character <= "\udfff":
+            tokens = own.encode(character + "a" + character)
+            assert allowed(tokens) == len(tokens) + 1, character
+    bad = {
+        b"\x80": 0, b"a\x80": 1, b"\xc3a": 1, b"\xc3\xc3": 1, b"\xe6\x97a": 2, b"\xed\xa0\x80a": 3, b"\xffa": 1,
+        b"\xc3": 1,
+    }  # fmt: skip
+    assert {text: allowed([3 + byte for byte in text]) for text in bad} == bad
 
 
 @pytest.mark.slow

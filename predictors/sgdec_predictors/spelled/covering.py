@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from sgdec.arrays import Floats, Ints
 from sgdec.protocol import FORBIDDEN
@@ -30,25 +33,52 @@ class Element:
     """The bytes after them; a root of the trie if there are none."""
     weight: float
     """The score of the complete tokens, relative to that of the prefix."""
-    values: Floats | None = None
+    values: npt.NDArray[Any] | None = None
     """The scores of the node's longer entries, ``inside`` to ``last``; None until the inner predictor is asked."""
     end: float = FORBIDDEN
     """The score of ``</s>`` after the complete tokens; -inf inside a token."""
     tokens: tuple[int, ...] = ()
     """The complete tokens, if only canonical ones count."""
+    known: list[Element] | None = None
+    """This element with its values, and those that follow without a text, if the inner predictor was asked before."""
     silent: bool = False
     """Whether its last token has no text, so that it follows from another element of the same prefix."""
+
+    def then(self, trie: SpellingTrie, entry: int, weight: float, canonical: bool) -> Element:
+        """The element after the token of an entry below its node."""
+        token = int(trie.tokens[entry])
+        tokens = (*self.tokens, token) if canonical else ()
+        return Element(self.inner.then(token), int(trie.after[entry]), weight, tokens=tokens)
+
+    def sum(self) -> float:
+        """The log of what the inner row adds up to, roughly."""
+        assert self.values is not None
+        highest = max(float(self.values.max(initial=FORBIDDEN)), self.end)
+        if highest > 1.0:
+            return highest  # too much in any case
+        total = float(np.exp(self.values).sum()) + math.exp(self.end)
+        return math.log(total) if total else FORBIDDEN
+
+    def shifted(self) -> list[Element]:
+        """The elements that are `known`, with the weight of this one."""
+        assert self.known is not None
+        shift = self.weight - self.known[0].weight
+        return [replace(each, weight=each.weight + shift) for each in self.known]
 
 
 class BytePrefix:
     """One prefix of bytes, as the elements that cover it."""
 
-    __slots__ = ("elements", "row")
+    __slots__ = ("elements", "row", "score", "spare")
 
-    def __init__(self, elements: Sequence[Element]) -> None:
+    def __init__(self, elements: Sequence[Element], score: float = 0.0, spare: Element | None = None) -> None:
         self.elements = elements
         self.row: Floats | None = None
         """``[257]``: the scores of the bytes and of ``</s>``; None until they are asked for."""
+        self.score = score
+        """The log of its probability, relative to that of the prefix before it."""
+        self.spare = spare
+        """The most probable element at a root that was dropped, if all elements are inside of tokens."""
 
 
 def rows_of(trie: SpellingTrie, covers: Sequence[Sequence[Element]]) -> tuple[Floats, Floats]:
@@ -63,7 +93,7 @@ def rows_of(trie: SpellingTrie, covers: Sequence[Sequence[Element]]) -> tuple[Fl
     nodes = np.array([element.node for element in elements], np.int64)
     counts = trie.children[nodes + 1] - trie.children[nodes]
     owner = np.arange(len(elements)).repeat(counts)  # [children]
-    children = _ranges(trie.children[nodes], counts)
+    children = ranges(trie.children[nodes], counts)
     sums = _sums(trie, elements, nodes)
     labels = np.frombuffer(trie.label, np.uint8)[children].astype(np.int64)
     width = BYTES + 1
@@ -86,12 +116,12 @@ def _sums(trie: SpellingTrie, elements: Sequence[Element], nodes: Ints) -> Float
         starts, counts = trie.children[here], trie.children[here + 1] - trie.children[here]
         if counts.any():
             shift = np.cumsum(size) - size - trie.inside[here]  # from entries to places among the values
-            places = shift.repeat(counts) + trie.first[_ranges(starts, counts)]
+            places = shift.repeat(counts) + trie.first[ranges(starts, counts)]
             found.append(log_sums(np.concatenate(values) if len(values) > 1 else values[0], places))
     return np.concatenate(found)
 
 
-def _ranges(starts: Ints, counts: Ints) -> Ints:
+def ranges(starts: Ints, counts: Ints) -> Ints:
     """The numbers from each start on, as many as it counts."""
     before = np.cumsum(counts) - counts
     found: Ints = np.arange(int(counts.sum())) + (starts - before).repeat(counts)
@@ -103,28 +133,33 @@ def after_byte(trie: SpellingTrie, cover: Sequence[Element], byte: int, canonica
     found = []
     for element in cover:
         node = trie.child(element.node, byte)
-        if node < 0 or element.values is None:
-            continue
-        base = int(trie.inside[element.node])
-        first, inside, last = int(trie.first[node]), int(trie.inside[node]), int(trie.last[node])
-        found += ended(trie, element, first, element.values[first - base : inside - base], canonical)
-        longer = element.values[inside - base : last - base]
-        if len(longer) and longer.max() > FORBIDDEN:
-            own = longer.copy() if 2 * len(longer) < len(element.values) else longer  # keeps no long row alive
-            found.append(Element(element.inner, node, element.weight, own, tokens=element.tokens))
+        if node >= 0:
+            found += at_node(trie, element, node, canonical)
+    return found
+
+
+def at_node(trie: SpellingTrie, element: Element, node: int, canonical: bool) -> list[Element]:
+    """The elements after more bytes, those up to a node below: the last token ends with them, or is longer."""
+    values = element.values
+    if values is None:
+        return []
+    base = int(trie.inside[element.node])
+    first, inside, last = int(trie.first[node]), int(trie.inside[node]), int(trie.last[node])
+    found = ended(trie, element, first, values[first - base : inside - base], canonical)
+    longer = values[inside - base : last - base]
+    if len(longer) and longer.max() > FORBIDDEN:
+        own = longer.copy() if 2 * len(longer) < len(values) else longer  # keeps no long row alive
+        found.append(Element(element.inner, node, element.weight, own, tokens=element.tokens))
     return found
 
 
 def ended(trie: SpellingTrie, element: Element, first: int, scores: Floats, canonical: bool) -> list[Element]:
     """The elements after the tokens of the entries ``first``, ..., which have these scores after ``element``."""
-    found = []
-    for entry, score in enumerate(scores.tolist(), first):
-        if score > FORBIDDEN:
-            token = int(trie.tokens[entry])
-            tokens = (*element.tokens, token) if canonical else ()
-            after = Element(element.inner.then(token), int(trie.after[entry]), element.weight + score, tokens=tokens)
-            found.append(after)
-    return found
+    return [
+        element.then(trie, entry, element.weight + score, canonical)
+        for entry, score in enumerate(scores.tolist(), first)
+        if score > FORBIDDEN
+    ]
 
 
 def masses(covers: Sequence[Sequence[Element]]) -> list[Floats]:

@@ -17,6 +17,10 @@ from sgdec import SgdecError
 from sgdec.arrays import Floats, Ints
 from sgdec.protocol import FORBIDDEN
 from sgdec_predictors.texts.spelling import Spelling
+from sgdec_predictors.wrapping.inner_tokens import REACH
+
+LONGEST = 10_000
+"""The number of bytes of a token; those of usual models have about 100 at most."""
 
 
 class SpellingTrie:
@@ -45,7 +49,8 @@ class SpellingTrie:
     """``N`` bytes: the last byte of each node."""
 
     def __init__(self, spelling: Spelling) -> None:
-        """Raises SgdecError if tokens without text could follow each other without an end."""
+        """Raises SgdecError for very long tokens, and if tokens without text could follow each other endlessly."""
+        require_short(spelling)
         entries = sorted(
             (piece, state, token)
             for state, pieces in enumerate(spelling.adds)
@@ -63,6 +68,14 @@ class SpellingTrie:
     def child(self, node: int, byte: int) -> int:
         """The child of a node for one more byte; -1 if there is none."""
         return self.label.find(byte, int(self.children[node]), int(self.children[node + 1]))
+
+    def children_for(self, nodes: Ints, bytes_: Ints) -> Ints:
+        """The same for arrays of nodes and bytes, of equal lengths."""
+        if not len(self._ways):
+            return np.full(len(nodes), -1)
+        asked = (nodes << 8) + bytes_
+        place = np.minimum(np.searchsorted(self._ways, asked), len(self._ways) - 1)
+        return np.where(self._ways[place] == asked, place + self.states, -1)
 
     def _build(self, pieces: list[bytes], states: Ints) -> None:
         """The nodes, one level after the other."""
@@ -94,7 +107,10 @@ class SpellingTrie:
             nodes = base + np.cumsum(new) - 1
         self.first, self.inside, self.last = map(np.concatenate, (firsts, insides, lasts))
         self.children = self.states + np.append(0, np.cumsum(np.concatenate(counts)))
-        self.label = np.concatenate(labels).tobytes()
+        label = np.concatenate(labels)
+        parents = np.arange(len(label)).repeat(np.diff(self.children))
+        self._ways = (parents << 8) + label[self.states :]  # sorted, as nodes are numbered
+        self.label = label.tobytes()
 
     def _require_ends(self) -> None:
         """Refuse states that tokens without text lead around in a circle."""
@@ -109,15 +125,28 @@ class SpellingTrie:
             ) from None
 
 
+def require_short(spelling: Spelling) -> None:
+    """Raises SgdecError for a token of more than `LONGEST` bytes: tries have a level for each byte."""
+    for pieces in spelling.adds:
+        size, token = max((len(piece or b""), token) for token, piece in enumerate(pieces))
+        if size > LONGEST:
+            raise SgdecError(
+                f"token {token} of the vocabulary spells {size:,} bytes. The limit is {LONGEST:,}."
+            )
+
+
 def log_sums(values: Floats, starts: Ints) -> Floats:
     """``[starts]``: the log of the sum of exp(values) from each start up to the next one; no part is empty.
 
     Each sum has the precision of its own largest term, however small it is beside others.
     """
-    lengths = np.diff(np.append(starts, len(values)))
+    values = values.astype(np.float64, copy=False)
     with np.errstate(divide="ignore", invalid="ignore"):
         highest = np.maximum.reduceat(values, starts)
         highest[highest == FORBIDDEN] = 0.0
+        if (np.abs(highest) <= REACH).all():
+            return np.asarray(np.log(np.add.reduceat(np.exp(values), starts)))
+        lengths = np.diff(np.append(starts, len(values)))
         return np.asarray(highest + np.log(np.add.reduceat(np.exp(values - highest.repeat(lengths)), starts)))
 
 

@@ -11,13 +11,15 @@ early in two cases, whatever follows:
   has their concatenation. Unigram prefers the concatenation if its score is higher than the sum of theirs (by more
   than `ROUNDING`, because the sums of whole texts are rounded).
 
-Both hold for SentencePiece models, the first also for vocabularies of words, and of words and characters. Nothing is
-known early of tokenizers of Hugging Face, whose steps before the segmentation can look at what follows.
+Both hold for SentencePiece models, the first also for vocabularies of words, and of words and characters. Tokenizers
+of Hugging Face split a text before the segmentation, and most of these steps look at what follows. With BPE some
+pairs are known nevertheless (`sgdec_predictors.texts.merges`). Bytes are canonical if they are UTF-8; each character
+is a word of theirs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 
@@ -29,17 +31,25 @@ from sgdec.vocabularies import (
     BPE,
     BYTE,
     NORMAL,
+    SPECIAL,
     UNIGRAM,
     UNUSED,
     USER_DEFINED,
+    ByteVocabulary,
     MixedVocabulary,
     PieceModel,
+    PretrainedVocabulary,
     SentencePieceVocabulary,
     Stepping,
     WordVocabulary,
     read_model,
 )
+from sgdec_predictors.texts.merges import never_merged
 
+FIRST_BYTE = len(SPECIAL)
+"""The token of byte 0 in a `ByteVocabulary`."""
+CONTINUING = range(0x80, 0xC0)
+"""The bytes inside characters in UTF-8, which begin none."""
 ROUNDING = 0.01
 """More than float32 sums of the scores of a text of thousands of pieces are rounded by."""
 
@@ -62,8 +72,10 @@ class Segmentation:
         """Tokens that begin a word after a token of `closed`: the tokens before them must be canonical."""
         self.closed: frozenset[int] = frozenset()
         """Tokens whose text does not end with a blank."""
-        self.never_after: Mapping[int, Sequence[int]] = {}
-        """By token those that no canonical output has directly after it, ascending."""
+        self.never_after: Mapping[int | None, Sequence[int]] = {}
+        """By token those that no canonical output has directly after it, ascending; None: at the beginning."""
+        self.never: frozenset[int] = frozenset()
+        """Tokens that no canonical output has."""
         if isinstance(vocabulary, WordVocabulary):
             self.begins = self.closed = frozenset(range(vocabulary.size))
         elif isinstance(vocabulary, MixedVocabulary):
@@ -74,11 +86,20 @@ class Segmentation:
             model = read_model(vocabulary.serialized)
             self.begins, self.closed = _words(model)
             self.never_after = _pairs(model)
+        elif isinstance(vocabulary, ByteVocabulary):
+            self.begins = frozenset(range(vocabulary.size)) - {FIRST_BYTE + byte for byte in CONTINUING}
+            self.closed = frozenset(range(vocabulary.size))
+            self.never_after = _continuing()
+        elif isinstance(vocabulary, PretrainedVocabulary):
+            pairs, self.never = never_merged(vocabulary)
+            self.never_after = _by_first(pairs)
 
     def is_canonical(self, tokens: Sequence[int]) -> bool:
         """Whether the vocabulary gives the text of these tokens, without ``</s>``, this segmentation."""
         try:
-            own = self._vocabulary.encode(self._vocabulary.decode(tokens))
+            text = self._vocabulary.decode(tokens)
+            text.encode()  # fails for half of a surrogate pair, which has bytes but no UTF-8
+            own = self._vocabulary.encode(text)
         except UnicodeError:
             return False
         return UNK not in tokens and tuple(own) == tuple(tokens)
@@ -95,7 +116,7 @@ def _words(model: PieceModel) -> tuple[frozenset[int], frozenset[int]]:
     return begins, frozenset(token for token, text in spelled.items() if not text.endswith(BLANK))
 
 
-def _pairs(model: PieceModel) -> dict[int, list[int]]:
+def _pairs(model: PieceModel) -> dict[int | None, list[int]]:
     """`Segmentation.never_after` of a SentencePiece model."""
     kind, _, pieces = model
     if kind not in (BPE, UNIGRAM) or any(piece.type == UNUSED for piece in pieces):  # BPE splits unused pieces again
@@ -109,4 +130,14 @@ def _pairs(model: PieceModel) -> dict[int, list[int]]:
                 continue
             if kind == BPE or pieces[whole].score > pieces[first].score + pieces[second].score + ROUNDING:
                 pairs.append((first, second))
+    return _by_first(pairs)
+
+
+def _continuing() -> dict[int | None, list[int]]:
+    """`Segmentation.never_after` of bytes: those inside a character follow neither ASCII nor nothing."""
+    inside = [FIRST_BYTE + byte for byte in CONTINUING]
+    return dict.fromkeys([None, *range(FIRST_BYTE, FIRST_BYTE + CONTINUING.start)], inside)
+
+
+def _by_first(pairs: Iterable[tuple[int, int]]) -> dict[int | None, list[int]]:
     return {first: [second for _, second in found] for first, found in groupby(sorted(pairs), itemgetter(0))}

@@ -122,14 +122,16 @@ class Spelling:
     @classmethod
     def _of(cls, vocabulary: Vocabulary) -> Spelling:
         if isinstance(vocabulary, RightToLeft):
-            raise SgdecError("outputs are written from right to left, and constraints read text from left to right.")
+            raise SgdecError("outputs are written from right to left, but their text is read from left to right.")
         for describe in (_of_words, _of_mixed, _of_pieces, _observed):
             for spelling in describe(vocabulary):
                 if _agrees(spelling, vocabulary):
                     return spelling
+        if not any(vocabulary.decode((token,)) for token in range(len(SPECIAL), vocabulary.size)):
+            raise SgdecError("no token of the target vocabulary has a text: there are only <unk> and other marks.")
         raise SgdecError(
             "the text of the target vocabulary's tokens depends on tokens after them (as in vocabularies that mark "
-            "the ends of words), and constraints read text from left to right."
+            "the ends of words), but it is read from left to right."
         )
 
 
