@@ -29,11 +29,10 @@ State: the elements (z, v) that cover the prefix, where z are complete tokens, a
 bytes after them, with which the last token begins. Elements at a root of the trie are merged if the inner `state_key`
 says that their futures are equal. Their number can grow exponentially. Elements at a root cost an inner row each;
 ``width`` K keeps the K most probable ones of them, and the 2 K most probable others. At equal probabilities the first
-are kept. So the best element at a root always remains, from which any text can follow: if each byte is a token, no
-text is forbidden because of ``width``, as it would be if all elements competed. ``min_share`` drops elements at roots
-with less than this share of the prefix's probability, the last one, too. The rest is lost: totals are at most the
-exact ones, and a text of which all sequences were dropped is forbidden. The end of the run reports how much was lost.
-``width 0`` keeps all elements, which is exact.
+are kept. ``min_share`` drops elements at roots with less than this share of the prefix's probability. The best one of
+them always remains, and any text can follow it: if each byte is a token, no text is forbidden because elements were
+dropped, as it would be if all elements competed. The rest is lost, so totals are at most the exact ones. The end of
+the run reports how much was lost. ``width 0`` keeps all elements, which is exact.
 
 The inner scores must be log-probabilities: a row that adds up to more than 1 is an error. So no score is above 0,
 which bounds exact searches. The predictor is not on demand, because a row of one candidate costs as much as a row of
@@ -187,7 +186,12 @@ class Bytes(Translator):
             else []
             for prefix, token in zip(states, tokens, strict=True)
         ]
-        return self.covered(covers)
+        found = self.covered(covers)
+        for prefix in found:
+            if prefix.spare is not None:
+                self._lost -= math.exp(prefix.spare.weight)
+                prefix.elements = [*prefix.elements, prefix.spare]  # any text can follow it
+        return found
 
     def covered(self, covers: list[list[Element]]) -> list[BytePrefix]:
         """The prefixes that these elements cover: merged, the most probable ones, with relative weights."""
