@@ -11,6 +11,10 @@ flight, CPU time of one thread, medians of rounds that alternate. Checkpoints of
 folders of `hf` with a causal model continue their first three words by up to 20 tokens.
 
     python benchmarks/other_tokens.py pair --leader A/best --follower B/best --text TEXT [--lines 64] [--k 20]
+
+``losses``: the log-probability of references as `aligned` computes it, less than the best estimate, by ``min_share``.
+
+    python benchmarks/other_tokens.py losses --leader A/best --follower B/best --text TEXT --reference TEXT
 """
 
 from __future__ import annotations
@@ -21,7 +25,6 @@ import os
 import statistics
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -40,11 +43,13 @@ from sgdec.context import Context, Vocabularies, Vocabulary
 from sgdec.files import read_lines
 from sgdec.search.constellation import Constellation
 from sgdec.search.scheduler import Scheduler
+from sgdec.text.model_folder import is_checkpoint
 from sgdec.vocabularies import ByteVocabulary, load_vocabulary
 from sgdec.wrapping import Wrapper
 
 WIDTHS = (1, 2, 4, 8, 16)
 WORDS, LENGTH = 3, 20
+SHARES = (0.1, 0.01, 0.001, 0.0001)
 
 
 class Counted(Wrapper):
@@ -65,19 +70,20 @@ class Keyless(Counted):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("measure", choices=["widths", "pair"])
+    parser.add_argument("measure", choices=["widths", "pair", "losses"])
     parser.add_argument("--text", required=True)
     parser.add_argument("--lines", type=int, default=40)
     parser.add_argument("--lm", help="ARPA file, for widths")
     parser.add_argument("--tokenizer", help="of its pieces")
     parser.add_argument("--leader", help="checkpoint, for pair")
     parser.add_argument("--follower", help="checkpoint with another tokenizer")
+    parser.add_argument("--reference", help="outputs, for losses")
     parser.add_argument("--k", type=int, default=20)
     parser.add_argument("--min-share", type=float, default=0.01)
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
     lines = list(read_lines(given.text))[: given.lines]
-    {"widths": widths, "pair": pair}[given.measure](given, lines)
+    {"widths": widths, "pair": pair, "losses": losses}[given.measure](given, lines)
 
 
 def widths(given: argparse.Namespace, lines: Sequence[str]) -> None:
@@ -92,26 +98,26 @@ def widths(given: argparse.Namespace, lines: Sequence[str]) -> None:
         inner.vocabularies = Vocabularies(None, vocabulary)
         predictor = Bytes(inner, width=width)
         began = time.process_time()
-        bits = -sum(totals(predictor, texts)) / size / math.log(2)
+        own = ByteVocabulary()
+        sources = [Source(number, ()) for number in range(1, len(texts) + 1)]
+        bits = -sum(totals(predictor, sources, [(*own.encode(text), EOS) for text in texts])) / size / math.log(2)
         spent = time.process_time() - began
         print(f"width {width or 'unlimited'}: {bits:.6f} bits per byte, {inner.rows / size:.2f} inner rows per byte, "
               f"{spent / size * 1e3:.2f} ms; {predictor.summary()}", flush=True)  # fmt: skip
 
 
-def totals(predictor: BatchPredictor, texts: Sequence[str]) -> list[float]:
-    """The log-probabilities of texts, all of which are read together."""
-    own = ByteVocabulary()
-    tokens = [(*own.encode(text), EOS) for text in texts]
-    states = predictor.initialize_batch([Source(number, ()) for number in range(1, len(texts) + 1)])
-    found = [0.0] * len(texts)
-    for place in range(max(map(len, tokens))):
-        going = [row for row, own_tokens in enumerate(tokens) if len(own_tokens) > place]
-        rows = predictor.predict_batch([states[row] for row in going]).values
-        assert rows is not None
-        for scores, row in zip(rows, going, strict=True):
-            found[row] += float(scores[tokens[row][place]])
-        longer = [row for row in going if len(tokens[row]) > place + 1]
-        after = predictor.consume_batch([states[row] for row in longer], [tokens[row][place] for row in longer])
+def totals(predictor: BatchPredictor, sources: Sequence[Source], outputs: Sequence[Sequence[int]]) -> list[float]:
+    """The log-probabilities of outputs, all of which are read together."""
+    states = predictor.initialize_batch(sources)
+    found = [0.0] * len(outputs)
+    for place in range(max(map(len, outputs))):
+        going = [row for row, tokens in enumerate(outputs) if len(tokens) > place]
+        tokens = [outputs[row][place] for row in going]
+        scores = predictor.predict_batch([states[row] for row in going], [[token] for token in tokens])
+        for i, (row, token) in enumerate(zip(going, tokens, strict=True)):
+            found[row] += float(scores.rows[i].get(token) if scores.values is None else scores.values[i, token])
+        longer = [row for row in going if len(outputs[row]) > place + 1]
+        after = predictor.consume_batch([states[row] for row in longer], [outputs[row][place] for row in longer])
         for row, state in zip(longer, after, strict=True):
             states[row] = state
     return found
@@ -149,11 +155,28 @@ def pair(given: argparse.Namespace, lines: Sequence[str]) -> None:
           f"{aligned.summary()}")  # fmt: skip
 
 
+def losses(given: argparse.Namespace, lines: Sequence[str]) -> None:
+    leader = model(given.leader)
+    target = required(leader.vocabularies.target)
+    run = Context(vocabularies=leader.vocabularies, vocab_size=target.size)
+    references = list(read_lines(given.reference))[: given.lines]
+    outputs = [(*target.encode(line), EOS) for line in references]
+    size, best = sum(map(len, outputs)), []
+    for width, share in ((32, 1e-5), *((4, share) for share in SHARES)):
+        inner = Counted(model(given.follower, Context(vocabularies=Vocabularies(leader.vocabularies.source, None))))
+        inner.vocabularies = inner.inner.vocabularies
+        aligned = Aligned(inner, width=width, min_share=share, context=run)
+        found = totals(aligned, sources_of(lines, leader), outputs)
+        best = best or found
+        lost = [most - total for most, total in zip(best, found, strict=True) if total > -math.inf]
+        print(f"width {width}, min_share {share:g}: {inner.rows / size:.2f} rows for a token; "
+              f"{len(found) - len(lost)} forbidden; {sum(lost) / size:.4f} nats less for a token, at most {max(lost):.2f} for an output; "
+              f"{aligned.summary()}", flush=True)  # fmt: skip
+
+
 def model(folder: str, context: Context | None = None) -> BatchPredictor:
-    """One of `hf` if the folder has a configuration of transformers, or one of `nmt`."""
-    if (Path(folder) / "config.json").exists():
-        return HfPredictor(folder, context=context)
-    return NmtPredictor(folder, context)
+    """One of `nmt` for a checkpoint, otherwise one of `hf`."""
+    return NmtPredictor(folder, context) if is_checkpoint(folder) else HfPredictor(folder, context=context)
 
 
 def sources_of(lines: Sequence[str], predictor: BatchPredictor) -> list[Source]:
