@@ -169,9 +169,9 @@ def losses(given: argparse.Namespace, lines: Sequence[str]) -> None:
         found = totals(aligned, sources_of(lines, leader), outputs)
         best = best or found
         lost = [most - total for most, total in zip(best, found, strict=True) if total > -math.inf]
-        print(f"width {width}, min_share {share:g}: {inner.rows / size:.2f} rows for a token; "
-              f"{len(found) - len(lost)} forbidden; {sum(lost) / size:.4f} nats less for a token, at most {max(lost):.2f} for an output; "
-              f"{aligned.summary()}", flush=True)  # fmt: skip
+        forbidden, mean = len(found) - len(lost), sum(lost) / size
+        print(f"width {width}, min_share {share:g}: {inner.rows / size:.2f} rows for a token; {forbidden} forbidden; "
+              f"{mean:.4f} nats less for a token, at most {max(lost):.2f} for an output", flush=True)  # fmt: skip
 
 
 def model(folder: str, context: Context | None = None) -> BatchPredictor:
