@@ -39,10 +39,16 @@ class TopTokens(Wrapper):
         k: Annotated[int, Field(ge=1, description="number of tokens after each prefix, besides </s>")],
         context: Context | None = None,
     ) -> None:
+        """Raises UsageError if ``k`` is above V."""
         super().__init__(inner)
         self.on_demand = False  # which tokens are best is a question about all
         self._k = k
         self._vocab_size = context.vocab_size if context else None
+        if self._vocab_size is not None and k > self._vocab_size:
+            raise UsageError(
+                f"topk: k {k} is more than the {self._vocab_size} tokens of the vocabulary, so none would be left out. "
+                "Give a smaller --topk.k, or leave out topk."
+            )
         self._outside, self._rows = 0.0, 0
 
     def predict_batch(self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None) -> Scores:

@@ -92,6 +92,7 @@ def test_sentences_in_a_batch_find_what_they_find_alone(command: str, capsys: py
         ("hf,hf --hf.model gpt2 --hf2.model llama", "same tokenizer, or write aligned:NAME for one of them"),
         ("interpolate:bytes:hf+bytes:hf --hf.model gpt2 --hf2.model llama", "or write aligned:NAME for one of them"),
         ("topk:hf --hf.model gpt2 --topk.k 0", "--topk.k: '0' should be at least 1"),
+        ("topk:hf --hf.model gpt2 --topk.k 5000", r"topk: k 5000 is more than the \d+ tokens of the vocabulary"),
         ("hf,hf=aligned:hf --hf.model gpt2", "'hf' names two parts. Rename one"),
     ],
 )
