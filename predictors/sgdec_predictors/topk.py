@@ -46,7 +46,7 @@ class TopTokens(Wrapper):
         self._vocab_size = context.vocab_size if context else None
         if self._vocab_size is not None and k > self._vocab_size:
             raise UsageError(
-                f"topk: k {k} is more than the {self._vocab_size} tokens of the vocabulary, so none would be left out. "
+                f"topk: k {k} is more than the {self._vocab_size} tokens of the vocabulary: none would be left out. "
                 "Give a smaller --topk.k, or leave out topk."
             )
         self._outside, self._rows = 0.0, 0
