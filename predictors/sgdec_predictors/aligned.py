@@ -136,7 +136,7 @@ class Aligned(Translator):
                 "aligned: no predictor of the run says how its tokens are spelled: give a leader with a vocabulary, "
                 "such as hf,aligned:hf, or --tokenizer FILE."
             )
-        self._bytes = FollowerBytes(inner, width, min_share, tokenisations, tokenizer)
+        self._bytes = FollowerBytes(inner, width, min_share, tokenisations, tokenizer, context)
         self._spelling, self._texts = _spelled(leader)
         self._lost = 0.0
         """At most this probability was left out inside of consumed tokens."""

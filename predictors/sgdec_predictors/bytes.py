@@ -119,6 +119,7 @@ class Bytes(Translator):
             str | None,
             Field(description="tokenizer of the inner predictor, if it brings none; the run's tokens are bytes"),
         ] = None,
+        context: Context | None = None,
     ) -> None:
         """Raises UsageError without an inner vocabulary, SgdecError for one that does not spell texts."""
         super().__init__(inner)
@@ -126,9 +127,10 @@ class Bytes(Translator):
         self.max_score = 0.0
         vocabulary = _vocabulary(self.called, inner.vocabularies.target, tokenizer)
         self.vocabularies = Vocabularies(inner.vocabularies.source, ByteVocabulary())
-        bare = inner.vocabularies.source is None
-        self._reads = load_sides(tokenizer)[0] if bare and tokenizer is not None else None
-        """Splits sources for an inner predictor that cannot do this itself."""
+        self._run_source = context.vocabularies.source if context else None
+        bare = inner.vocabularies.source is None and self._run_source is not None
+        self._own_source = load_sides(tokenizer)[0] if bare and tokenizer is not None else None
+        """The source vocabulary of an inner predictor that brings none, if the run has one."""
         self.trie = _trie_of(self.called, vocabulary)
         self._canonical = _canonical(self.called, vocabulary) if tokenisations == "canonical" else None
         tokens = np.unique(np.append(self.trie.tokens, EOS))
@@ -160,12 +162,8 @@ class Bytes(Translator):
         return self._inner.states(each.inner for prefix in states for each in prefix.elements if not each.silent)
 
     def initialize_batch(self, sources: Sequence[Source]) -> list[BytePrefix]:
-        own = self._reads
-        if own is not None:
-            sources = [
-                each if each.text is None else replace(each, tokens=own.encode(each.text)) for each in sources
-            ]
-        return [BytePrefix([Element(empty, 0, 0.0)]) for empty in self._inner.begin(sources)]
+        own = [self._in_own_tokens(source) for source in sources]
+        return [BytePrefix([Element(empty, 0, 0.0)]) for empty in self._inner.begin(own)]
 
     def predict_batch(
         self, states: Sequence[BytePrefix], candidates: Sequence[Candidates | None] | None = None
@@ -218,6 +216,14 @@ class Bytes(Translator):
                 f"{self._consumed:,} {what}"
             )
         return "; ".join(filter(None, texts)) or None
+
+    def _in_own_tokens(self, source: Source) -> Source:
+        """The source in the tokens of an inner predictor that cannot split it itself."""
+        run, own = self._run_source, self._own_source
+        if run is None or own is None or run.fingerprint == own.fingerprint:
+            return source
+        text = source.text if source.text is not None else run.decode(source.tokens)
+        return replace(source, tokens=own.encode(text), text=text)
 
     def _state_key(self, states: Sequence[BytePrefix]) -> list[Hashable]:
         """Elements with equal futures and equal scores."""

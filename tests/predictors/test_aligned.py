@@ -28,6 +28,7 @@ from sgdec.testing import BatchTable, Bonus, OnDemandTable, PassThrough, Predict
 from sgdec.testing.enumeration import enumerate_space
 from sgdec.text.right_left import RightToLeft
 from sgdec.text.words import SPECIAL, WordVocabulary
+from sgdec.wrapping import Wrapper
 from tests.helpers.breadth import EXHAUSTIVE
 from tests.helpers.toy_spellings import Pieces, Tokens, Toy, drawn, probabilities
 
@@ -253,7 +254,7 @@ def test_a_score_depends_on_no_other_candidate() -> None:
 def test_what_was_read_inside_of_candidates_is_not_read_again() -> None:
     rows: list[int] = []
 
-    class Counted(PassThrough):
+    class Counted(Wrapper):
         def predict_batch(self, states: Any, candidates: Any = None) -> Any:
             rows.append(len(states))
             return super().predict_batch(states, candidates)

@@ -582,10 +582,13 @@ def test_sources_are_split_for_an_inner_predictor_that_cannot(tmp_path: Path) ->
     path = tmp_path / "pieces.spm"
     path.write_bytes(vocabulary.serialized)
     inner = Reader(probabilities(np.random.default_rng(1), vocabulary.size))
-    Bytes(inner, tokenizer=str(path)).initialize_batch([Source(1, (7, 8), "the"), Source(2, (7, 8))])
+    run = Context(vocabularies=Vocabularies(Pieces([b"t", b"he"])))
+    sources = [Source(1, (3, 4), "the"), Source(2, (3, 4))]
+    Bytes(inner, tokenizer=str(path), context=run).initialize_batch(sources)
+    Bytes(inner, tokenizer=str(path)).initialize_batch([Source(3, (7, 8), "7 8")])  # of a run of token ids
     inner.vocabularies = Vocabularies(vocabulary, vocabulary)
-    Bytes(inner, tokenizer=str(path)).initialize_batch([Source(3, (7, 8), "the")])
-    assert [source.tokens for source in read] == [vocabulary.encode("the"), (7, 8), (7, 8)]
+    Bytes(inner, tokenizer=str(path), context=run).initialize_batch(sources[:1])
+    assert [source.tokens for source in read] == [vocabulary.encode("the")] * 2 + [(7, 8), (3, 4)]
 
 
 # Bad input.
