@@ -10,7 +10,7 @@ from sgdec.plugins.host import Host
 from sgdec.plugins.options import flaw
 from sgdec.search.outcome import Outcome
 from tests.helpers.breadth import some
-from tests.helpers.scheduling import MIXES, NEEDED, together
+from tests.helpers.scheduling import MIXES, GIVEN, together
 
 HOST = Host(autoload=False)
 STOPS = ("best", "full", "length", "proven")
@@ -27,7 +27,7 @@ AS_WIDE = 200
 
 
 def found(name: str, size: int, batch_size: int, mix: str, options: dict[str, Any]) -> list[Any]:
-    decoder = HOST.load("decoder", name)(size=size, **NEEDED.get(name, {}), **options)
+    decoder = HOST.load("decoder", name)(size=size, **GIVEN.get(name, {}), **options)
     outcomes: list[Outcome] = together(MIXES[mix](), decoder, batch_size=batch_size)
     return [(outcome.source.id, outcome.result, str(outcome.error)) for outcome in outcomes]
 

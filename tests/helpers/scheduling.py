@@ -228,11 +228,11 @@ class Together(BatchDecoder):
         return [GreedyDecoder().decode(space) for space in spaces]
 
 
-NEEDED = {"syncbeam": {"symbol": 4}}
-"""Options without a default."""
+GIVEN = {"syncbeam": {"symbol": 4}, "mcmc": {"steps": 10, "walks": 2, "burn_in": 2}}
+"""Options without a default, and those that make a search short."""
 DECODERS: dict[str, Callable[[], Decoder]] = {
     **{
-        entry.name: partial(HOST.load("decoder", entry.name), **NEEDED.get(entry.name, {}))
+        entry.name: partial(HOST.load("decoder", entry.name), **GIVEN.get(entry.name, {}))
         for entry in HOST.names("decoder")
     },
     "beam that finishes all": lambda: BeamDecoder(size=3, stop="full", alpha=0.6),
