@@ -10,7 +10,7 @@ from sgdec.plugins.host import Host
 from sgdec.plugins.options import flaw
 from sgdec.search.outcome import Outcome
 from tests.helpers.breadth import some
-from tests.helpers.scheduling import MIXES, GIVEN, together
+from tests.helpers.scheduling import GIVEN, MIXES, together
 
 HOST = Host(autoload=False)
 STOPS = ("best", "full", "length", "proven")
