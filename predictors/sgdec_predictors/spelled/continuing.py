@@ -87,7 +87,10 @@ class _Pairs(NamedTuple):
 
 
 class _Batch:
-    """The continuations of several prefixes, which are asked about together."""
+    """The continuations of several prefixes, the rows, which are asked about together.
+
+    Elements have numbers, those that end inside of continuations, too; so have the asked continuations.
+    """
 
     def __init__(self, by: Continuing, covers: Sequence[Sequence[Element]], texts: Sequence[Ints]) -> None:
         self._by, self._texts = by, texts
@@ -95,17 +98,22 @@ class _Batch:
         """The text of each continuation, in the order of prefixes."""
         counts = np.array(list(map(len, texts)))
         self._row = np.arange(len(texts)).repeat(counts)
+        """The row of each continuation."""
         self._total, self._lost = np.full(len(self._asked), FORBIDDEN), np.zeros(len(self._asked))
-        self._elements: list[Element] = []
-        self._row_of, self._node_of, self._weight_of = np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0)
-        none = np.zeros(0, np.int64)
-        self._reached = [(none, none, none)]
         self._left_out = LeftOut.none(len(self._asked))
+        self._elements: list[Element] = []
+        none = np.zeros(0, np.int64)
+        self._row_of, self._node_of, self._weight_of = none, none, np.zeros(0)
+        """The row, the node and the weight of each element."""
+        self._reached = [(none, none, none)]
+        """Continuations, elements whose last token reaches their ends, and the nodes there."""
         self._read: list[dict[InnerPrefix, list[Element]]] = [{} for _ in covers]
+        """For each row the elements that were read inside of continuations."""
         rows = np.arange(len(covers)).repeat(list(map(len, covers)))
         new = self._add([element for cover in covers for element in cover], rows)
         asked = ranges((np.cumsum(counts) - counts)[rows], counts[rows])
         self.pairs = _Pairs(new.repeat(counts[rows]), asked, np.zeros_like(asked))
+        """Those that are to be followed next."""
 
     def follow(self) -> None:
         """Sum what reaches the ends of continuations in one more token, and find the elements that end inside."""
