@@ -113,7 +113,7 @@ class _Batch:
         new = self._add([element for cover in covers for element in cover], rows)
         asked = ranges((np.cumsum(counts) - counts)[rows], counts[rows])
         self.pairs = _Pairs(new.repeat(counts[rows]), asked, np.zeros_like(asked))
-        """Those that are to be followed next."""
+        """Those that `follow` takes next."""
 
     def follow(self) -> None:
         """Sum what reaches the ends of continuations in one more token, and find the elements that end inside."""
