@@ -11,10 +11,10 @@ demo: install
 	rm -rf demo
 	$(BIN)/sgdec demo --directory demo
 
-# Four workers on two cores, because some tests wait for their own processes. Files run in the order of collection; in
+# Three workers on two cores, because some tests wait for their own processes. Files run in the order of collection; in
 # the order of xdist, by number of tests, the longest come last and the others wait. Bytecode is kept, whatever the
 # environment says: each worker imports every test file, and tests start hundreds of processes.
-PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder
 
 # For each change during development; `make test` has to pass before a merge. Test files that are marked slow as a whole
 # are not imported. Two workers, because none of these tests waits.
