@@ -33,7 +33,7 @@ from tests.helpers.breadth import EXHAUSTIVE
 from tests.helpers.toy_spellings import Pieces, Tokens, Toy, drawn, probabilities
 
 SOURCE = Source(1, (3, 4))
-SEEDS = range(1000 if EXHAUSTIVE else 60)
+SEEDS = range(1000 if EXHAUSTIVE else 45)
 
 
 def in_tokens_of(leader: Vocabulary, table: Floats, follower: Vocabulary, **options: Any) -> Aligned:
@@ -87,7 +87,7 @@ def test_scores_are_probabilities_of_texts() -> None:
 
 @pytest.mark.slow
 def test_a_row_is_the_same_for_all_candidates_and_for_some() -> None:
-    for seed in SEEDS[:40]:
+    for seed in SEEDS[:30]:
         leader, follower, table = pair(seed)
         aligned = in_tokens_of(leader.vocabulary, table, follower.vocabulary)
         states = aligned.initialize_batch([SOURCE, SOURCE])
@@ -103,7 +103,7 @@ def test_a_row_is_the_same_for_all_candidates_and_for_some() -> None:
 @pytest.mark.slow
 def test_the_best_output_of_both_models_is_proven() -> None:
     """A leader's bigram plus the follower's probability of the text, against enumeration."""
-    for seed in SEEDS[:60]:
+    for seed in SEEDS[: 60 if EXHAUSTIVE else 30]:
         leader, follower, table = pair(seed)
         if leader.vocabulary.size > 20:  # with a token for each byte: too many outputs
             continue
@@ -207,7 +207,7 @@ def by_the_rules(pieces: Pieces, table: Floats, text: bytes, width: int, least: 
 def test_few_sequences_are_followed_by_the_rules() -> None:
     """Random vocabularies, in which all sequences have different probabilities."""
     left_out = 0
-    for seed in range(150):
+    for seed in range(400 if EXHAUSTIVE else 60):
         rng = random.Random(seed)
         leader, follower = pieces(rng), pieces(rng)
         width, share = rng.randint(1, 3), rng.choice([0.001, 0.05, 0.2, 0.6])
@@ -221,7 +221,7 @@ def test_few_sequences_are_followed_by_the_rules() -> None:
             found = row.get(token), known.lost[place], known.left_out.weight[place]
             assert found == pytest.approx(expected, abs=1e-9), (seed, piece)
             left_out += expected[1] > 0
-    assert left_out > 100
+    assert left_out > 60
 
 
 @pytest.mark.parametrize("tokens", [(3, 3), (3, 4, 3), (5, 3), (3, 4, 4, 3), (6, 3), (6, EOS)])

@@ -59,6 +59,7 @@ def test_a_figure_fell_if_its_ratio_is_worse_by_more_than_its_spread(
     assert expected in table(ours, theirs, [name])
 
 
+@pytest.mark.exhaustive
 def test_a_planted_slowdown_is_found_and_nothing_else(tmp_path: Path) -> None:
     for folder in ("sgdec", "predictors", "decoders", "benchmarks"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
