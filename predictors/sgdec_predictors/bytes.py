@@ -38,7 +38,7 @@ The inner scores must be log-probabilities: a row that adds up to more than 1 is
 which bounds exact searches. The predictor is not on demand, because a row of one candidate costs as much as a row of
 all. Cost: an inner row of V scores for each element at a root, those of all prefixes of all sentences in one batch,
 and their exponentials; for other elements only the scores in their subtree are read again. An element at a root keeps
-8 V bytes. Relaxation: none, because a byte is not one inner token.
+its row of V scores. Relaxation: none, because a byte is not one inner token.
 """
 
 from __future__ import annotations
