@@ -224,10 +224,10 @@ def test_few_sequences_are_followed_by_the_rules() -> None:
     assert left_out > 60
 
 
-@pytest.mark.parametrize("tokens", [(3, 3), (3, 4, 3), (5, 3), (3, 4, 4, 3), (6, 3), (6, EOS)])
+@pytest.mark.parametrize("tokens", [(3, 3), (3, 4, 3), (5, 3), (3, 4, 4, 3), (6, 3), (6, EOS), (5, 7, 3)])
 def test_a_sequence_that_was_dropped_is_used_if_no_other_one_fits(tokens: Tokens) -> None:
     """The follower's abbb is most probable by far, so that a, a b and a b b are dropped."""
-    leader, follower = Pieces([b"a", b"b", b"ab", b"abb"]), Pieces([b"a", b"b", b"abbb"])
+    leader, follower = Pieces([b"a", b"b", b"ab", b"abb", b""]), Pieces([b"a", b"b", b"abbb"])
     table = np.log([[1e-9, 1e-9, 0.1, 0.004, 0.006, 0.89]] * 6)
     text = b"".join(leader.pieces[token - 3] for token in tokens if token != EOS)
     spelled = [follower.pieces.index(bytes([byte])) + 3 for byte in text]
@@ -249,6 +249,15 @@ def test_a_score_depends_on_no_other_candidate() -> None:
             states = aligned.consume_batch(aligned.initialize_batch([SOURCE]), [first])
             found.append(aligned.predict_batch(states, [list(candidates)]).rows[0])
         assert [row.get(token) for row, token in zip(found[1:], every, strict=True)] == list(map(found[0].get, every))
+
+
+def test_one_state_can_be_asked_about_several_candidates_at_once() -> None:
+    leader, follower = Pieces([b"ab", b"a", b"b"]), Pieces([b"a", b"b", b"ab"])
+    table = probabilities(np.random.default_rng(1), follower.size)
+    (state,) = in_tokens_of(leader, table, follower).initialize_batch([SOURCE])
+    rows = in_tokens_of(leader, table, follower).predict_batch([state] * 3, [[3], [4], [3, 5]]).rows
+    found = [rows[0].get(3), rows[1].get(4), rows[2].get(3), rows[2].get(5)]
+    assert found == [walk(in_tokens_of(leader, table, follower), (token,))[0] for token in (3, 4, 3, 5)]
 
 
 def test_what_was_read_inside_of_candidates_is_not_read_again() -> None:

@@ -400,6 +400,8 @@ def test_sequences_with_a_small_share_are_dropped() -> None:
         for share in (0.0, 0.19, 0.21, 0.99)
     }
     assert kept == {0.0: 2, 0.19: 2, 0.21: 1, 0.99: 1}
+    best = around(inner, Pieces([b"ab", b"abc"]), min_share=0.21)  # ab stays as the best complete one
+    assert len(after(best, b"ab").elements) == 2 and best.summary() is None
 
 
 def test_what_is_lost_is_what_a_row_lacks() -> None:
