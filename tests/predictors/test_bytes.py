@@ -392,6 +392,16 @@ def test_with_a_width_totals_are_at_most_the_exact_ones_and_the_loss_is_reported
     assert total(around(Keyless(table), toy.vocabulary, width=100), b"aaaab") == total(exact, b"aaaab")
 
 
+def test_elements_inside_of_tokens_have_a_limit_of_their_own() -> None:
+    toy = plain([b"a" * size for size in range(1, 7)])
+    table = probabilities(np.random.default_rng(2), toy.vocabulary.size)
+    counts = {}
+    for width in (0, 1, 2):
+        elements = after(around(Keyless(table), toy.vocabulary, width=width), b"aaaaaa").elements
+        counts[width] = sum(each.values is not None for each in elements)
+    assert (counts[1], counts[2]) == (2, 4) and counts[0] > 4
+
+
 def test_sequences_with_a_small_share_are_dropped() -> None:
     """The most probable one is kept in any case."""
     inner = Keyless(np.log(np.tile([1e-9, 1e-9, 0.5, 0.1, 0.4], (5, 1))))
