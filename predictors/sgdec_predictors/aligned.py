@@ -207,6 +207,7 @@ class Aligned(Translator):
         if not covered.elements or any(each.values is None for each in covered.elements):
             return None
         if covered.spare is not None:
+            self._lost += math.exp(covered.spare.weight)
             return Spare(covered.spare, b"")
         assert state.continued is not None
         left_out = self._continuing.left_out(state.continued, text)

@@ -72,6 +72,7 @@ from sgdec_predictors.spelled.covering import (
 from sgdec_predictors.spelled.trie import SpellingTrie
 from sgdec_predictors.texts.spelling import Spelling
 from sgdec_predictors.wrapping.inner_tokens import Inner, Translator
+from sgdec_predictors.wrapping.own_sources import in_own_tokens
 
 FIRST = len(SPECIAL)
 """The token of byte 0."""
@@ -162,7 +163,7 @@ class Bytes(Translator):
         return self._inner.states(each.inner for prefix in states for each in prefix.elements if not each.silent)
 
     def initialize_batch(self, sources: Sequence[Source]) -> list[BytePrefix]:
-        own = [self._in_own_tokens(source) for source in sources]
+        own = in_own_tokens(sources, self._run_source, self._own_source)
         return [BytePrefix([Element(empty, 0, 0.0)]) for empty in self._inner.begin(own)]
 
     def predict_batch(
@@ -187,7 +188,6 @@ class Bytes(Translator):
         found = self.covered(covers)
         for prefix in found:
             if prefix.spare is not None:
-                self._lost -= math.exp(prefix.spare.weight)
                 prefix.elements = [*prefix.elements, prefix.spare]  # any text can follow it
         return found
 
@@ -216,14 +216,6 @@ class Bytes(Translator):
                 f"{self._consumed:,} {what}"
             )
         return "; ".join(filter(None, texts)) or None
-
-    def _in_own_tokens(self, source: Source) -> Source:
-        """The source in the tokens of an inner predictor that cannot split it itself."""
-        run, own = self._run_source, self._own_source
-        if run is None or own is None or run.fingerprint == own.fingerprint:
-            return source
-        text = source.text if source.text is not None else run.decode(source.tokens)
-        return replace(source, tokens=own.encode(text), text=text)
 
     def _state_key(self, states: Sequence[BytePrefix]) -> list[Hashable]:
         """Elements with equal futures and equal scores."""
@@ -335,12 +327,14 @@ class Bytes(Translator):
         if len(kept) == len(cover):
             return BytePrefix(cover, total)
         elements = [cover[i] for i in kept]
-        dropped = np.delete(np.arange(len(cover)), kept)
-        self._lost += float(np.exp(mass[dropped] - total).sum())
+        dropped = np.delete(np.arange(len(cover)), kept).tolist()
+        roots = [i for i in dropped if cover[i].values is None]
         spare = None
-        if not any(each.values is None for each in elements):
-            roots = [i for i in dropped.tolist() if cover[i].values is None]
-            spare = cover[max(roots, key=mass.item)] if roots else None
+        if roots and not any(each.values is None for each in elements):
+            best = max(roots, key=mass.item)
+            dropped.remove(best)
+            spare = cover[best]
+        self._lost += float(np.exp(mass[dropped] - total).sum())
         return BytePrefix(elements, total, spare)
 
     def _kept(self, cover: Sequence[Element], shares: Floats) -> list[int]:

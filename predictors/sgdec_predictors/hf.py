@@ -21,7 +21,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, cast
 
@@ -31,6 +31,7 @@ import sgdec
 from sgdec import EOS, BatchPredictor, Context, Scores, SgdecError, Source, UsageError
 from sgdec.context import Vocabularies
 from sgdec.protocol import Candidates
+from sgdec_predictors.wrapping.own_sources import in_own_tokens
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -254,7 +255,7 @@ class HfPredictor(BatchPredictor):
         """Raises `SgdecError` for a source that is empty, too long for the model, or not in its vocabulary."""
         import torch
 
-        sources = [self._in_own_tokens(source) for source in sources]
+        sources = in_own_tokens(sources, self._run_source, self.vocabularies.source)
         read = [self._read(source) for source in sources]
         with torch.inference_mode():
             prefixes = self._prefixes.begin(read)
@@ -361,14 +362,6 @@ class HfPredictor(BatchPredictor):
     def _remembered(self, ids: Sequence[int]) -> tuple[int, ...]:
         memory = self._rules.memory
         return tuple(ids[-memory:]) if memory else ()
-
-    def _in_own_tokens(self, source: Source) -> Source:
-        """The source in this model's tokens, if the run has others (the model is inside a wrapper)."""
-        run, own = self._run_source, self.vocabularies.source
-        if run is None or own is None or run.fingerprint == own.fingerprint:
-            return source
-        text = source.text if source.text is not None else run.decode(source.tokens)
-        return replace(source, tokens=own.encode(text), text=text)
 
     def _read(self, source: Source) -> list[int]:
         """The ids that the model reads of a source. Raises the errors of `initialize_batch`."""

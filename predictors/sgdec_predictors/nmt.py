@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import cached_property, partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
@@ -28,6 +27,7 @@ from sgdec import BOS, BatchPredictor, Context, Scores, SgdecError, Source
 from sgdec.context import Vocabularies
 from sgdec.protocol import Candidates
 from sgdec.slots import PrefixPool, Trail
+from sgdec_predictors.wrapping.own_sources import in_own_tokens
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -119,7 +119,7 @@ class NmtPredictor(BatchPredictor):
         return isinstance(self._model.kernels, JointKernels) and self._model.kernels.independent()
 
     def initialize_batch(self, sources: Sequence[Source]) -> list[NmtState]:
-        sources = [self._in_own_tokens(source) for source in sources]
+        sources = in_own_tokens(sources, self._run_source, self.vocabularies.source)
         for source in sources:
             self._check(source)
         parts = self._in_parts(self._begin, range(len(sources)), sources)
@@ -246,14 +246,6 @@ class NmtPredictor(BatchPredictor):
         places = {sentence: place for place, sentence in enumerate(unique)}
         owners = [places[sentence] for sentence in ids]
         return self._batch[1]._replace(rows=Rows.of(owners, self._device)), owners
-
-    def _in_own_tokens(self, source: Source) -> Source:
-        """The source in this model's tokens, if the run has others (the model is inside a wrapper)."""
-        run, own = self._run_source, self.vocabularies.source
-        if run is None or own is None or run.fingerprint == own.fingerprint:
-            return source
-        text = source.text if source.text is not None else run.decode(source.tokens)
-        return replace(source, tokens=own.encode(text), text=text)
 
     def _check(self, source: Source) -> None:
         if not source.tokens:

@@ -237,6 +237,15 @@ def test_a_sequence_that_was_dropped_is_used_if_no_other_one_fits(tokens: Tokens
     assert math.fsum(walk(aligned, tokens)) == pytest.approx(total, abs=1e-9)
 
 
+def test_a_sequence_that_is_kept_aside_counts_as_lost() -> None:
+    """The token a has 0.2 of the probability of its byte, and ab the rest."""
+    table = np.log([[1e-9, 1e-9, 0.5, 0.1, 0.4]] * 5)
+    aligned = in_tokens_of(Pieces([b"a"]), table, Pieces([b"a", b"ab"]), min_share=0.3)
+    aligned.consume_batch(aligned.initialize_batch([SOURCE]), [3])
+    said = aligned.summary()
+    assert said is not None and "a mean of at most 0.2 of the probability was lost with each of 1 tokens" in said
+
+
 def test_a_score_depends_on_no_other_candidate() -> None:
     for seed in range(60):
         rng = random.Random(seed)

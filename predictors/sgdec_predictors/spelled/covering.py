@@ -78,7 +78,7 @@ class BytePrefix:
         self.score = score
         """The log of its probability, relative to that of the prefix before it."""
         self.spare = spare
-        """The most probable element at a root that was dropped, if all elements are inside of tokens."""
+        """The most probable element at a root that is not kept, if all elements are inside of tokens."""
 
 
 def rows_of(trie: SpellingTrie, covers: Sequence[Sequence[Element]]) -> tuple[Floats, Floats]:
