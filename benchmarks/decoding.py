@@ -20,7 +20,8 @@ from typing import Any
 
 import torch
 
-from sgdec.io.sources import LengthRule, SourceReader, open_input
+from sgdec.io.sources import SourceReader, open_input
+from sgdec.lengths import LengthRule
 from sgdec.plugins.assembly import Run, RunConfig, assemble
 from sgdec.plugins.host import Host
 from sgdec.protocol import Source

@@ -40,7 +40,8 @@ from sgdec_decoders.restarting import RestartingDecoder
 from sgdec.context import EOS
 from sgdec.decoder import Decoder
 from sgdec.io.results import make_writer, open_rows
-from sgdec.io.sources import LengthRule, SourceReader
+from sgdec.io.sources import SourceReader
+from sgdec.lengths import LengthRule
 from sgdec.protocol import BatchPredictor, Candidates, Result, Scores, Source
 from sgdec.search.constellation import Constellation
 from sgdec.search.node import Node

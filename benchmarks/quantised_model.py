@@ -31,7 +31,8 @@ from pathlib import Path
 import torch
 
 from sgdec.checkpoints.loading import load_model
-from sgdec.io.sources import LengthRule, SourceReader, open_input
+from sgdec.io.sources import SourceReader, open_input
+from sgdec.lengths import LengthRule
 from sgdec.plugins.assembly import Run, RunConfig, assemble
 from sgdec.plugins.host import Host
 from sgdec.protocol import Source

@@ -19,8 +19,9 @@ from sgdec.decoder import Decoder
 from sgdec.errors import SgdecError, UsageError
 from sgdec.found import Found
 from sgdec.io.limits import TOKENS
-from sgdec.io.sources import LengthRule, SourceReader
+from sgdec.io.sources import SourceReader
 from sgdec.io.weights import SentenceWeights
+from sgdec.lengths import LengthRule, stated_limit
 from sgdec.plugins.assembly import Run, RunConfig, assemble, assemble_utility
 from sgdec.plugins.host import Host, name_of
 from sgdec.protocol import BatchPredictor, Predictor, Source
@@ -52,7 +53,7 @@ def load(
     *,
     nbest: int = Settings.nbest,
     distinct_text: bool = Settings.distinct_text,
-    max_length_factor: float = Settings.max_length_factor,
+    max_length_factor: float | None = Settings.max_length_factor,
     max_length: int | None = Settings.max_length,
     deterministic: bool = Settings.deterministic,
     bounds: BoundsKind = Settings.bounds,
@@ -129,13 +130,15 @@ def prepare(
     host: Host,
 ) -> LoadedRun:
     """The common part of `load` and the command line. Raises what `load` raises."""
-    lengths = LengthRule(settings.max_length_factor, settings.max_length)
     shared = (
         "weights", "tokenizer", "vocab_size", "device", "precision", "seed", "deterministic", "bounds",
         "check_bounds",
     )  # fmt: skip
     chosen = {name: getattr(settings, name) for name in shared}
-    run = LoadedRun(assemble(RunConfig(predictors, decoder, parts, **chosen), host), settings, lengths)
+    assembled = assemble(RunConfig(predictors, decoder, parts, **chosen), host)
+    constellation = assembled.constellation
+    stated = stated_limit(dict(zip(constellation.names, constellation.predictors, strict=True)))
+    run = LoadedRun(assembled, settings, LengthRule(settings.max_length_factor, settings.max_length, stated))
     if settings.threads is not None and "torch" in sys.modules:  # only neural models import torch
         sys.modules["torch"].set_num_threads(settings.threads)
     return run
@@ -181,7 +184,11 @@ class LoadedRun:
         """A line that reproduces the run: versions, parts with options and hashes of their files, settings."""
         from sgdec import signature
 
-        return signature.line({**self.parts.signature, **self.settings.shaping()})
+        return signature.line({**self.parts.signature, **self.shaping()})
+
+    def shaping(self) -> dict[str, str]:
+        """The settings that the signature lists, and the length limit that holds by default."""
+        return {**self.settings.shaping(), **self.lengths.default}
 
     @cached_property
     def caveat(self) -> str | None:

@@ -44,6 +44,8 @@ class Lifted(BatchPredictor):
             return partial(self._ability, name)
         if name == "relaxations" and ability(self.predictor, name) is not None:
             return self._relaxations
+        if name == "length_limit" and ability(self.predictor, name) is not None:
+            return ability(self.predictor, name)
         raise AttributeError(f"a lifted predictor has no {name!r}")  # `copy` may look for attributes before __init__
 
     def initialize_batch(self, sources: Sequence[Source]) -> list[State]:

@@ -24,6 +24,7 @@ from sgdec import arrays
 from sgdec.arrays import FORBIDDEN, Array, Floats, Ints
 from sgdec.context import Context, Vocabularies
 from sgdec.errors import SgdecError, UsageError
+from sgdec.lengths import stated_limit
 from sgdec.protocol import BatchPredictor, Candidates, Scores, Source, State, ability
 from sgdec.scores import SparseRow
 from sgdec.sparse import Wanted
@@ -111,6 +112,7 @@ class Mix(BatchPredictor):
             vars(self)["state_key"] = None  # hides the method
         if all(ability(part, "attention") is None for part in self._parts):
             vars(self)["attention"] = None
+        self.length_limit = stated_limit(self.inner)
 
     @classmethod
     def read_vocabularies(cls, inner: Mapping[str, Vocabularies], **options: Any) -> Vocabularies:

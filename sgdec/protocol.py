@@ -40,6 +40,7 @@ __all__ = [
     "ABILITIES",
     "API",
     "FORBIDDEN",
+    "LENGTH_FACTOR",
     "Arcs",
     "ArcsAhead",
     "Array",
@@ -49,6 +50,7 @@ __all__ = [
     "Candidates",
     "Hypothesis",
     "InnerContext",
+    "LengthLimit",
     "Listed",
     "Predictor",
     "Progress",
@@ -71,6 +73,8 @@ __all__ = [
 API = 1
 """The version of this page. A plugin's module may state its version: ``sgdec_api = 1``."""
 
+LENGTH_FACTOR = 2.0
+"""The default length limit of translations, as a multiple of the source's tokens."""
 State: TypeAlias = Any
 """All that a predictor knows about one prefix: an immutable value."""
 Candidates: TypeAlias = Sequence[int]
@@ -288,6 +292,20 @@ class Release(Protocol):
     @abstractmethod
     def release(self, roots: Sequence[State]) -> None:
         """The searches that began in these states have ended; states of their sentences will not be used again."""
+
+
+class LengthLimit(Protocol):
+    """States how long outputs of a model are, for runs whose user gives no limit."""
+
+    @abstractmethod
+    def length_limit(self, source: Source) -> int | None:
+        """The default limit on output tokens before ``</s>``; None = `LENGTH_FACTOR` times the source's
+        tokens, as for translations.
+
+        ``source`` has no `max_length` yet. If one predictor of a run returns None, that holds; otherwise the smallest
+        limit holds. Predictors that know nothing of lengths do not have this method. An SgdecError for a source that
+        cannot be read is ignored; `initialize_batch` should raise it too.
+        """
 
 
 class Summary(Protocol):

@@ -56,8 +56,14 @@ class Settings:
         bool, OUTPUT, Says("list of hypotheses with the same text only the best; others take the places of the rest")
     ] = False
     max_length_factor: Annotated[
-        float, Ge(0), SEARCH, Says("limit on output tokens before </s>, as a multiple of source tokens")
-    ] = 2.0
+        float | None,
+        Ge(0),
+        SEARCH,
+        Says(
+            "limit on output tokens before </s>, as a multiple of source tokens; default: 2, but for a causal model "
+            "of hf 256 tokens, or what its context leaves"
+        ),
+    ] = None
     max_length: Annotated[
         int | None,
         Ge(0),

@@ -2,8 +2,8 @@
 
 A wrapper receives its ``inner`` predictor in the batch form. Its state is the inner state, unless it overrides
 `Wrapper.inner_states`, so one call of the wrapper is one call of the inner predictor. It passes only those abilities
-through that `Wrapper.forwards` lists: they must be correct for the wrapper's own scores. `summary` and `release` are
-always passed through.
+through that `Wrapper.forwards` lists: they must be correct for the wrapper's own scores. `summary`, `release` and
+`length_limit` are always passed through.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Wrapper(BatchPredictor):
         self.independent_rows = inner.independent_rows
         self.vocabularies = inner.vocabularies
         self._derived = Derived(self.relaxed)
-        for name in self.forwards:
+        for name in (*self.forwards, "length_limit"):
             if hasattr(type(self), name) and ability(inner, name) is None:
                 setattr(self, name, None)  # hides the subclass's own method, which has nothing to start from
 
@@ -67,7 +67,7 @@ class Wrapper(BatchPredictor):
 
     def __getattr__(self, name: str) -> Any:
         if "inner" in self.__dict__:
-            if name == "summary":
+            if name in ("summary", "length_limit"):
                 return getattr(self.inner, name)
             method = ability(self.inner, name) if name in (*self.forwards, "release") else None
             if method is not None and name == "relaxations":

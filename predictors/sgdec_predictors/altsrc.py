@@ -2,7 +2,7 @@
 
 Score of token w: the inner score, given line i of ``path`` as the source of sentence i. Text is read with the source
 vocabulary of the inner predictor's model, otherwise with that of the run; without either, lines are token ids. The
-length limit is still that of the decoded sentence.
+limit on lengths is still that of the decoded sentence, unless a causal model states one: it reads the other source.
 
 State: the inner state. Cost: one look-up per sentence; the file is read once. Relaxations: the inner ones.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, cast
 
 from pydantic import Field
 
@@ -20,7 +20,7 @@ from sgdec import BatchPredictor, Context, SgdecError, Source
 from sgdec.context import Vocabularies
 from sgdec.errors import counted
 from sgdec.files import read_lines, whole_number
-from sgdec.protocol import State
+from sgdec.protocol import LengthLimit, State
 from sgdec.wrapping import FORWARDED, Wrapper
 
 
@@ -61,6 +61,9 @@ class AltSrc(Wrapper):
     def initialize_batch(self, sources: Sequence[Source]) -> list[State]:
         """Raises SgdecError if there is no line for a sentence, or it cannot be read."""
         return self.inner.initialize_batch([self.source_of(source) for source in sources])
+
+    def length_limit(self, source: Source) -> int | None:
+        return cast(LengthLimit, self.inner).length_limit(self.source_of(source))
 
     def source_of(self, source: Source) -> Source:
         """The source with the sentence's number in the other file."""

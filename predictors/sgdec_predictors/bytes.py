@@ -47,7 +47,7 @@ import math
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 import numpy as np
 from pydantic import Field
@@ -56,7 +56,7 @@ import sgdec
 from sgdec import EOS, BatchPredictor, Context, Scores, SgdecError, Source, UsageError
 from sgdec.arrays import Floats
 from sgdec.context import Vocabularies, Vocabulary
-from sgdec.protocol import FORBIDDEN, Candidates, State, ability
+from sgdec.protocol import FORBIDDEN, LENGTH_FACTOR, Candidates, LengthLimit, State, ability
 from sgdec.vocabularies import SPECIAL, ByteVocabulary, load_sides, load_vocabulary
 from sgdec_predictors.canonical import Canonical
 from sgdec_predictors.spelled.covering import (
@@ -196,6 +196,12 @@ class Bytes(Translator):
         covers = self._merged(covers)
         self._consumed += len(covers)
         return list(map(self._settled, covers, masses(covers)))
+
+    def length_limit(self, source: Source) -> int:
+        """The inner limit in bytes: that number of tokens of the vocabulary's mean length."""
+        (own,) = in_own_tokens([source], self._run_source, self._own_source)
+        tokens = cast(LengthLimit, self.inner).length_limit(own)
+        return math.ceil(self.trie.mean_bytes * (LENGTH_FACTOR * len(own.tokens) if tokens is None else tokens))
 
     def best_remaining(self, states: Sequence[BytePrefix]) -> list[float]:
         """0, or -inf if no token sequence covers the prefix."""

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("sgdec.predictors.hf")
 
+NEW_TOKENS = 256
+"""The default limit on the output of a causal model."""
 Ends: TypeAlias = Literal["best", "log-sum"]
 
 
@@ -319,6 +321,13 @@ class HfPredictor(BatchPredictor):
             rows = self._prefixes.attention([state.prefix for state in states])
             own = [row[state.sentence.place].double() for row, state in zip(rows, states, strict=True)]
             return [(row / row.sum().clamp(min=torch.finfo(row.dtype).tiny)).cpu().numpy() for row in own]
+
+    def length_limit(self, source: Source) -> int | None:
+        """Of a causal model `NEW_TOKENS`, or as many as it has positions for after what it reads; else None."""
+        if self._roles.seq2seq:
+            return None
+        (own,) = in_own_tokens([source], self._run_source, self.vocabularies.source)
+        return int(min(NEW_TOKENS, self._positions - len(self._read(own))))
 
     def summary(self) -> str | None:
         """The line at the end of a run: settings of the model that are options here."""

@@ -27,7 +27,7 @@ from sgdec.arrays import Array, Floats, Ints
 from sgdec.context import Vocabularies
 from sgdec.derived import DerivedRelaxation
 from sgdec.files import read_lines, whole_number
-from sgdec.protocol import Candidates, Progress, SparseRow, State
+from sgdec.protocol import Candidates, LengthLimit, Progress, SparseRow, State
 from sgdec.relaxations import Relaxation, Whole
 from sgdec.wrapping import FORWARDED, Wrapper
 
@@ -82,9 +82,16 @@ class IdxMap(Wrapper):
 
     def initialize_batch(self, sources: Sequence[Source]) -> list[State]:
         """Raises SgdecError for a source token that the map does not have."""
-        if self._source is not None:
-            sources = [replace(source, tokens=tuple(self._source.inward(source.tokens))) for source in sources]
-        return self.inner.initialize_batch(sources)
+        return self.inner.initialize_batch(list(map(self._inward, sources)))
+
+    def length_limit(self, source: Source) -> int | None:
+        return cast(LengthLimit, self.inner).length_limit(self._inward(source))
+
+    def _inward(self, source: Source) -> Source:
+        """The source in the inner numbering."""
+        if self._source is None:
+            return source
+        return replace(source, tokens=tuple(self._source.inward(source.tokens)))
 
     def predict_batch(self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None) -> Scores:
         wanted: list[Candidates | None] | None = None

@@ -143,6 +143,9 @@ class NmtPredictor(BatchPredictor):
         rows = {name: block.double().cpu().numpy() for name, block in blocks.items()}
         return [rows[id(state.attention)][state.row, : len(state.sentence.values)] for state in states]
 
+    def length_limit(self, source: Source) -> None:
+        """None: a translation is as long as a multiple of its source."""
+
     def summary(self) -> str | None:
         """The line at the end of a run: the cost of being deterministic."""
         return f"deterministic: {self._watch}" if self._watch is not None else None

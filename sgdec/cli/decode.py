@@ -99,7 +99,7 @@ def decode(given: dict[str, Any], dotted: running.Options) -> int:
     traced = tracing.tracing(given)
     loaded = running.load(given, dotted, decoder=given["decoder"])
     run, reader = loaded.parts, loaded.reader(given["input_format"])
-    signature = running.sign(run, given, (*SHAPING, "coverage"))
+    signature = running.sign(loaded, given, (*SHAPING, "coverage"))
     if loaded.caveat is not None:
         log.info(f"Note: {given['decoder']}: {loaded.caveat}")
     if given["resume"]:

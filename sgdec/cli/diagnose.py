@@ -146,7 +146,7 @@ def diagnose(given: dict[str, Any], dotted: running.Options) -> int:
     run = running.load(given, dotted, decoder=given["decoder"])
     for size in given["beams"] or ():
         with_size(run, size)
-    signature = running.sign(run.parts, given, (*SHAPING, "proof", "max_expansions", "max_seconds"))
+    signature = running.sign(run, given, (*SHAPING, "proof", "max_expansions", "max_seconds"))
     cases = _read(run, given)
     budget = ProofBudget(given["proof"], given["max_expansions"], given["max_seconds"])
     with collector_spared():

@@ -227,14 +227,17 @@ def load(given: dict[str, Any], dotted: Options, *, decoder: str) -> LoadedRun:
     return prepare(given["predictors"], decoder, dotted, Settings.of(chosen), Host(given["plugin_file"]))
 
 
-def sign(run: Run, given: dict[str, Any], shaping: tuple[str, ...], *, searches: bool = True) -> dict[str, str]:
+def sign(
+    loaded: LoadedRun, given: dict[str, Any], shaping: tuple[str, ...], *, searches: bool = True
+) -> dict[str, str]:
     """The signature of the run, with those options of ``shaping`` that are set; written to --signature if given.
 
-    It names no decoder if there is no search.
+    It names no decoder and no length limit if there is no search.
     """
     names = (*shaping, "input_format", "max_source_length")
     chosen = {name: str(given[name]) for name in names if given[name] is not None and given[name] is not False}
-    signature = {name: value for name, value in run.signature.items() if searches or name != "decoder"} | chosen
+    signature = {name: value for name, value in loaded.parts.signature.items() if searches or name != "decoder"}
+    signature |= chosen | (loaded.lengths.default if searches else {})
     if given["signature"]:
         from sgdec.signature import line
 

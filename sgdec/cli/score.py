@@ -104,7 +104,7 @@ def score(given: dict[str, Any], dotted: running.Options) -> int:
     loaded = running.load(given, dotted, decoder=running.NO_SEARCH)
     ranking = Penalties(given["alpha"], given["beta"], given["normalize"]).ranking
     run, reader, scheduler = loaded.parts, loaded.reader(given["input_format"]), loaded.scorer(ranking)
-    signature = running.sign(run, given, SHAPING, searches=False)
+    signature = running.sign(loaded, given, SHAPING, searches=False)
     inputs = [*given["source"], given["target"]]
     about = partial(running.about, given, signature, inputs, ("output_format", "nbest_list", "target_format"))
     with (

@@ -65,7 +65,7 @@ class Decoding(Operation):
         self.caveat = None if run.caveat is None else f"{job.decoder}: {run.caveat}"
 
     def signature(self) -> dict[str, str]:
-        return {**self._run.parts.signature, **self._run.settings.shaping(), "input_format": self._job.input_format}
+        return {**self._run.parts.signature, **self._run.shaping(), "input_format": self._job.input_format}
 
     def outcomes(
         self, manifest: Manifest, task: Task, rows: IO[str], folder: str, advanced: Callable[[int], None]

@@ -5,16 +5,16 @@ A line that cannot be read does not affect the others: it becomes an `Unreadable
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import IO, Literal, TypeAlias
 
 from sgdec.context import Vocabulary
 from sgdec.errors import SgdecError, UsageError
 from sgdec.io.limits import whole_number
+from sgdec.lengths import LengthRule
 from sgdec.protocol import Source
 from sgdec.search.outcome import Unreadable
 from sgdec.text.lines import WrongEncoding, name_of, open_bytes, text_lines, unpacking_errors
@@ -28,35 +28,8 @@ Lines: TypeAlias = "Iterable[bytes | SgdecError]"
 """Lines with their line ends; an error takes the place of a line that is too long."""
 
 
-MOST_FACTOR = 1_000_000
 ENDLESS = 1 << 62
 """More than the sentences of any file."""
-
-
-@dataclass(frozen=True)
-class LengthRule:
-    """The limit on output lengths, in tokens before ``</s>``.
-
-    >>> LengthRule(factor=2.0).limit(7), LengthRule(fixed=5).limit(7), LengthRule(fixed=0).limit(7)
-    (14, 5, None)
-    """
-
-    factor: float = 2.0
-    """The limit is this factor times the number of source tokens, rounded down."""
-    fixed: int | None = None
-    """Overrides the factor; 0 = no limit."""
-
-    def __post_init__(self) -> None:
-        """Raises UsageError for an invalid factor."""
-        if not 0 <= self.factor <= MOST_FACTOR:
-            raise UsageError(
-                f"--max-length-factor {self.factor:g}: expected 0 to {MOST_FACTOR}. For no limit give --max-length 0."
-            )
-
-    def limit(self, source_length: int) -> int | None:
-        if self.fixed is None:
-            return math.floor(self.factor * source_length)
-        return self.fixed or None
 
 
 @dataclass(frozen=True)
@@ -66,7 +39,7 @@ class SourceReader:
     vocabulary: Vocabulary | None
     """The source vocabulary, which is required for text."""
     format: Literal["text", "ids"] = "text"
-    lengths: LengthRule = LengthRule()
+    lengths: LengthRule = field(default_factory=LengthRule)
     longest: int = 1000
     """The maximum length of a source in tokens; 0 = no limit."""
 
@@ -146,7 +119,8 @@ class SourceReader:
             raise SgdecError(
                 f"{len(tokens)} tokens, more than --max-source-length {self.longest}; split it, or raise the limit."
             )
-        return Source(number, tokens, text, self.lengths.limit(len(tokens)))
+        source = Source(number, tokens, text)
+        return replace(source, max_length=self.lengths.limit(source))
 
 
 def _token(word: str) -> int:

@@ -49,7 +49,8 @@ def _methods(*pages: type[Any]) -> Methods:
 
 ABILITIES = _methods(
     protocol.BestRemaining, protocol.WorstRemaining, protocol.StateKey, protocol.Attention, protocol.StateLabel,
-    protocol.Progress, protocol.StepsAhead, protocol.ArcsAhead, protocol.Release, protocol.Summary, relaxations.Relax,
+    protocol.Progress, protocol.StepsAhead, protocol.ArcsAhead, protocol.Release, protocol.LengthLimit,
+    protocol.Summary, relaxations.Relax,
 )  # fmt: skip
 OF_BATCHES = _methods(relaxations.Whole, relaxations.Subsets)
 """Abilities of the batch form only."""
@@ -81,7 +82,7 @@ RESERVED: Mapping[type[Any], Mapping[str, str]] = {
 RESERVED_BY_DECODERS = RESERVED[Utility]
 LATER = frozenset({
     "state_label", "progress", "advancing", "arcs", "release", "relaxations", "whole", "subset", "in_batches",
-    "decode_stream", "restricts", "arcs_of_tensors", "way_out",
+    "decode_stream", "restricts", "arcs_of_tensors", "way_out", "length_limit",
 })  # fmt: skip
 """Names that are younger than the number of `API`. An older plugin may have its own names that are similar."""
 NEVER_POSITIVE = "never_positive is an old name: True is read as max_score = 0.0. Set max_score in its place."

@@ -13,7 +13,8 @@ from types import SimpleNamespace
 import pytest
 
 from sgdec.errors import SgdecError, UsageError
-from sgdec.io.sources import LengthRule, SourceReader, open_input, parse_range
+from sgdec.io.sources import SourceReader, open_input, parse_range
+from sgdec.lengths import LengthRule
 from sgdec.protocol import Source
 from sgdec.search.outcome import Unreadable
 

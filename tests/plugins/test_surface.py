@@ -37,6 +37,7 @@ def test_methods_are_called_with_the_numbers_of_arguments_that_the_page_says() -
     of_both = {"best_remaining": (1,), "worst_remaining": (1,), "state_key": (1,), "attention": (1,)}
     of_both |= {"state_label": (1,), "progress": (1,), "advancing": (1,)}
     of_both |= {"steps": (2,), "arcs": (2,), "release": (1,), "summary": (0,), "relaxations": (1,)}
+    of_both |= {"length_limit": (1,)}
     assert of_both.items() <= simple.items() and of_both.items() <= batch.items()
     assert set(simple) - set(of_both) == {"initialize", "predict_next", "consume", "get_state", "set_state"}
 

@@ -45,6 +45,8 @@ class SpellingTrie:
     """``[N]``: the entry after its last one."""
     children: Ints
     """``[N + 1]``: the first child of each node; its last child is before the first one of the next node."""
+    mean_bytes: float
+    """The mean length of the entries."""
     label: bytes
     """``N`` bytes: the last byte of each node."""
 
@@ -59,6 +61,7 @@ class SpellingTrie:
         )
         entries.sort(key=lambda entry: entry[1])  # stable: by state, then by bytes
         self.states = spelling.states
+        self.mean_bytes = sum(len(piece) for piece, _, _ in entries) / max(len(entries), 1)
         self.tokens = np.array([token for _, _, token in entries], np.int64)
         states = np.array([state for _, state, _ in entries], np.int64)
         self.after = spelling.after[states, self.tokens] if len(entries) else self.tokens

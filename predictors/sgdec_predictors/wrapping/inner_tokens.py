@@ -26,6 +26,8 @@ class Translator(Wrapper):
     """A wrapper between two kinds of target tokens. The inner predictor does not determine the run's vocabularies."""
 
     forwards: ClassVar[tuple[str, ...]] = ()
+    length_limit: Any = None
+    """The inner limit counts other tokens."""
 
     def __init__(self, inner: BatchPredictor) -> None:
         super().__init__(inner)
