@@ -20,6 +20,7 @@ refused.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -28,7 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sgdec.decoder import Decoder
-from sgdec.errors import UsageError
+from sgdec.errors import UsageError, counted
 from sgdec.library import LoadedRun, parts_of, prepare
 from sgdec.plugins.host import Host
 from sgdec.plugins.predictor_list import entries_of
@@ -37,8 +38,10 @@ from sgdec.settings import Settings
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from sgdec.found import Found
+    from sgdec.found import Found, FoundHypothesis
     from sgdec.text.roles import Roles
+
+log = logging.getLogger(__name__)
 
 RULES = {
     "RepetitionPenaltyLogitsProcessor": "repetition_penalty",
@@ -108,8 +111,9 @@ def custom_generate(
 
     ``generate()`` returns token ids ``[prompts * nbest, width]``, the best hypothesis of each prompt first. With
     ``return_dict_in_generate`` it returns them as ``sequences``, and the scores that sort lists, natural logs for
-    most decoders, as ``sequences_scores``. Where a list is shorter than ``nbest``, the remaining rows have only the
-    prompt and padding, and the score -inf.
+    most decoders, as ``sequences_scores``. If a list is shorter than ``nbest``, equal draws of a decoder that draws
+    are repeated: ``sample`` with ``samples`` = ``nbest`` returns all of its draws. Rows that still lack a hypothesis
+    have only the prompt and padding, and the score -inf, and a warning counts the prompts with such rows.
 
     Raises UsageError for an unknown setting. ``generate()`` then raises UsageError for what the search cannot follow
     and for calls that `sgdec.load` would refuse, and SgdecError for a prompt without any hypothesis.
@@ -340,6 +344,17 @@ def _prompts(ids: Tensor, inputs: Mapping[str, Any], step: int, roles: Roles) ->
     return prompts
 
 
+def _drawn(listed: Sequence[FoundHypothesis], nbest: int) -> list[FoundHypothesis]:
+    """A list that is shorter than ``nbest``, with equal draws repeated as often as they were drawn, best first."""
+    lacking = nbest - len(listed)
+    rows = []
+    for hypothesis in listed:
+        more = min((hypothesis.count or 1) - 1, lacking) if hypothesis.log_weight is None else 0
+        rows += [hypothesis] * (1 + more)
+        lacking -= more
+    return rows
+
+
 def _returned(found: Sequence[Found], begun: Tensor, nbest: int, config: Any, roles: Roles) -> Any:
     """The result of ``generate()``. ``begun``: ``[prompts, width]``, the ids that precede the new ones."""
     import torch
@@ -349,12 +364,18 @@ def _returned(found: Sequence[Found], begun: Tensor, nbest: int, config: Any, ro
     forced = _forced(roles)
     rows, scores = [], []
     for each, first in zip(found, begun.tolist(), strict=True):
-        for hypothesis in each.hypotheses[:nbest]:
+        listed = _drawn(each.hypotheses[:nbest], nbest)
+        for hypothesis in listed:
             rows.append([*first, *forced, *roles.numbering.ids[list(hypothesis.tokens)].tolist(), end])
             scores.append(float(hypothesis.rank_score))
-        lacking = nbest - len(each.hypotheses)
+        lacking = nbest - len(listed)
         rows += [first] * lacking
         scores += [-math.inf] * lacking
+    if short := sum(score == -math.inf for score in scores[nbest - 1 :: nbest]):
+        log.warning(
+            f"{short} of {counted(len(found), 'prompt')} {'has' if short == 1 else 'have'} fewer than nbest={nbest} "
+            "hypotheses: the rows that lack one have only padding after the prompt, and the score -inf."
+        )
     width = max(map(len, rows))
     padded = [[*row, *[pad] * (width - len(row))] for row in rows]
     sequences = torch.tensor(padded, dtype=torch.long, device=begun.device)

@@ -22,7 +22,9 @@ from sgdec_predictors.hf import HfPredictor
 
 import sgdec
 from sgdec import SgdecError, UsageError
-from sgdec.found import Found
+from sgdec.found import Found, FoundHypothesis
+from sgdec.inside_generate import _drawn
+from sgdec.protocol import Hypothesis
 from tests.helpers import pretrained_tokenizers
 from tests.helpers.loaded_once import load_pretrained_once, probe_models_once
 from tests.helpers.pretrained import V, tiny_model, write_model
@@ -98,11 +100,13 @@ def rows_of(family: str, lists: list[Found], nbest: int) -> tuple[list[list[int]
     for begin, found in zip(batch(model)["input_ids"].tolist(), lists, strict=True):
         if model.config.is_encoder_decoder:
             begin = [model.generation_config.decoder_start_token_id]
-        for hypothesis in found.hypotheses:
+        draws = [hypothesis for hypothesis in found.hypotheses for _ in range(hypothesis.count or 1)]
+        listed = draws if len(draws) == nbest else found.hypotheses
+        for hypothesis in listed:
             ids = [int(numbering.ids[token]) for token in hypothesis.tokens]
             rows.append([*begin, *([FORCED[family]] if family in FORCED else []), *ids, end])
             scores.append(hypothesis.rank_score)
-        for _ in range(nbest - len(found.hypotheses)):
+        for _ in range(nbest - len(listed)):
             rows.append(begin)
             scores.append(-math.inf)
     longest = max(map(len, rows))
@@ -253,6 +257,54 @@ def test_num_return_sequences_is_nbest() -> None:
     assert rows.sequences.tolist() == listed.sequences.tolist() == both.sequences.tolist()
     with pytest.raises(UsageError, match=r"^num_return_sequences=3, but sgdec.custom_generate has nbest=2\.$"):
         generated(model, sgdec.custom_generate("beam", nbest=2), num_return_sequences=3)
+
+
+@pytest.mark.parametrize(
+    ("counts", "nbest", "log_weight", "rows"),
+    [
+        ((1, 4, 3), 8, None, "abbbbccc"),
+        ((1, 4, 3), 5, None, "abbbc"),
+        ((1, 4, 3), 3, None, "abc"),
+        ((5, 2), 10, None, "aaaaabb"),
+        ((None, None), 4, None, "ab"),
+        ((3, 3), 4, -0.5, "ab"),
+    ],
+)
+def test_equal_draws_fill_a_list(
+    counts: tuple[int | None, ...], nbest: int, log_weight: float | None, rows: str
+) -> None:
+    listed = [
+        FoundHypothesis(Hypothesis((place,), 0.0, 0.0, count=count, log_weight=log_weight), (), None)
+        for place, count in enumerate(counts)
+    ]
+    assert "".join("abc"[each.tokens[0]] for each in _drawn(listed, nbest)) == rows
+
+
+def test_all_draws_are_returned_as_sampling_in_generate_returns_them() -> None:
+    """Two continuations are possible, so eight draws have equal ones."""
+    _, model = written("gpt2")
+    end = model.generation_config.eos_token_id
+    search = sgdec.custom_generate("sample", nbest=8, sample={"samples": 8})
+    settings = {"suppress_tokens": [id for id in range(V) if id not in (5, end)], "max_new_tokens": 2}
+    found = generated(model, search, **settings)
+    for prompt, each in enumerate(search.found):
+        rows = [row[4:].tolist() for row in found.sequences[8 * prompt : 8 * prompt + 8]]
+        assert len(each.hypotheses) <= 2 and sum(hypothesis.count or 0 for hypothesis in each.hypotheses) == 8
+        ids = {() if row[0] == end else (5,) for row in rows}
+        assert len(ids) == len(each.hypotheses) and all(row in ([5, end], [end, PAD]) for row in rows)
+    assert found.sequences_scores.isfinite().all() and len(found.sequences) == 16
+
+
+def test_rows_that_lack_a_hypothesis_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    _, model = written("gpt2")
+    end = model.generation_config.eos_token_id
+    only = [id for id in range(V) if id not in (5, end)]
+    generated(model, sgdec.custom_generate("dfs", nbest=3), suppress_tokens=only, max_new_tokens=3)
+    assert not caplog.records
+    generated(model, sgdec.custom_generate("dfs", nbest=4), suppress_tokens=only, max_new_tokens=3)
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
+        "2 of 2 prompts have fewer than nbest=4 hypotheses"
+    ]
 
 
 def test_a_short_list_is_filled_and_an_empty_one_is_an_error() -> None:
