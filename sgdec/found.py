@@ -163,6 +163,9 @@ class Found:
     """The record of the search; None unless it was traced."""
     drawn: int | None = None
     """The number of all draws, lost ones included; None = the decoder does not draw."""
+    at_limit: bool = False
+    """Whether the best hypothesis has as many tokens as the length limit allows, so that only ``</s>`` could follow.
+    The limit of an output that is scored is its own length."""
 
     @classmethod
     def of(cls, outcome: Outcome, names: Sequence[str], vocabulary: Vocabulary | None) -> Found:
@@ -172,6 +175,7 @@ class Found:
         return cls(
             source.id, source.text, source.tokens, hypotheses, result.proven, result.gap, result.expansions,
             result.bounds, outcome.seconds, outcome.error, outcome.trace, result.drawn,
+            outcome.at_limit,
         )  # fmt: skip
 
     @property

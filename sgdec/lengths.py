@@ -51,6 +51,12 @@ class LengthRule:
         return math.floor(LENGTH_FACTOR * len(source.tokens)) if limit is None else limit
 
     @property
+    def way_out(self) -> str:
+        """What to give for longer outputs, as the end of a sentence."""
+        context = ", as far as the context of a model goes" if "max_length" in self.default else ""
+        return f"--max-length N allows more{context}"
+
+    @property
     def default(self) -> dict[str, str]:
         """The part of the signature that names the default; empty if the user has given a limit."""
         if self.factor is not None or self.fixed is not None:

@@ -188,5 +188,5 @@ def test_a_defect_of_a_predictor_costs_the_sentence_and_names_the_predictor(stat
 
 @pytest.mark.parametrize("factor", [-1.0, 1e9, float("nan"), float("inf")])
 def test_an_impossible_factor_is_one_line(factor: float) -> None:
-    with pytest.raises(UsageError, match="--max-length-factor .*: expected 0 to 1000000"):
+    with pytest.raises(UsageError, match=r"--max-length-factor .*: expected 0 to 1000000"):
         LengthRule(factor)

@@ -152,7 +152,7 @@ def test_a_value_of_the_constructor_is_no_less_checked_than_that_of_a_class(valu
 def test_a_run_says_once_that_a_plugin_has_an_old_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write_plugin(tmp_path, "    never_positive = True\n    def arc(self): pass\n")
     assert decode(tmp_path, "--decoder", "greedy") == 0
-    warnings = [line for line in capsys.readouterr().err.splitlines() if line.startswith("Warning: ")]
+    warnings = [line for line in capsys.readouterr().err.splitlines() if line.startswith("Warning: class")]
     assert warnings == [
         f"Warning: class Mine ({path}, line 5): {WARNING}",
         f"Warning: class Mine ({path}, line 5): it has 'arc', which sgdec never uses. Did you mean 'arcs'? If not, "

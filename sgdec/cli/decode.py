@@ -140,5 +140,6 @@ def decode(given: dict[str, Any], dotted: running.Options) -> int:
                         tally.warn(outcome.source.id, problem)
     tally.report()
     running.summarise(run, scheduler, signature)
+    tally.report_limited(loaded.lengths)
     tally.report_unproven()
     return 1 if tally.failed or rows.failed else 0

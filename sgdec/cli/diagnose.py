@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -149,9 +150,10 @@ def diagnose(given: dict[str, Any], dotted: running.Options) -> int:
     signature = running.sign(run, given, (*SHAPING, "proof", "max_expansions", "max_seconds"))
     cases = _read(run, given)
     budget = ProofBudget(given["proof"], given["max_expansions"], given["max_seconds"])
+    at_limit: list[bool] = []
     with collector_spared():
         with tracing.writing(given, run, traced, line(signature)) as trace:
-            diagnosis = diagnosed(run, cases, budget, tracing=traced, seen=lambda outcome: _trace(trace, outcome))
+            diagnosis = diagnosed(run, cases, budget, tracing=traced, seen=partial(_see, trace, at_limit))
         report = Report(
             diagnosis,
             summarise(diagnosis),
@@ -164,10 +166,13 @@ def diagnose(given: dict[str, Any], dotted: running.Options) -> int:
         for problem in sentence.problems:
             running.log.warning(f"sentence {sentence.id}: {problem}")
     running.summarise(run.parts, run.scheduler(), signature)
+    running.report_limited(sum(at_limit), len(at_limit), run.lengths)
     return 1 if report.summary.failed else 0
 
 
-def _trace(trace: TraceWriter | None, outcome: Outcome) -> None:
+def _see(trace: TraceWriter | None, at_limit: list[bool], outcome: Outcome) -> None:
+    """Write the trace of a search, and add whether its output, if there is one, ends at the length limit."""
+    at_limit += [outcome.at_limit] * bool(outcome.result.hypotheses)
     if trace is not None and outcome.trace is not None:
         trace.write(outcome.trace)
 

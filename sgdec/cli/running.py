@@ -41,6 +41,7 @@ from sgdec.terminal import Bar
 
 if TYPE_CHECKING:
     from sgdec.io.unfinished import UnfinishedRows
+    from sgdec.lengths import LengthRule
     from sgdec.library import LoadedRun
     from sgdec.plugins.assembly import Run
     from sgdec.search.outcome import Outcome
@@ -342,6 +343,16 @@ def summarise(run: Run, scheduler: Scheduler, signature: Mapping[str, str]) -> N
     log.info(f"signature: {line(signature)}")
 
 
+def report_limited(limited: int, outputs: int, lengths: LengthRule) -> None:
+    """Log how many outputs have the full length, if there are any: more tokens could not follow."""
+    if limited:
+        end = "ends" if limited == 1 else "end"
+        log.warning(
+            f"{limited:,} of {counted(outputs, 'output')} {end} at the length limit, where only </s> can follow; "
+            f"{lengths.way_out}"
+        )
+
+
 class Tally:
     """Counts the work of a run, shows it on a terminal as the run proceeds, and prints as a summary.
 
@@ -365,7 +376,7 @@ class Tally:
         self._searched = 0
         self._unproven: list[float | None] = []
         """The gaps of outputs that an exact search could not prove to be the best."""
-        self._outputs = 0
+        self._outputs = self._limited = 0
         self._started = time.monotonic()
         self._sentences = self._tokens = self._expansions = self._unknown = 0
         self._text = given["input_format"] == "text"
@@ -400,6 +411,7 @@ class Tally:
         for hypothesis in outcome.result.hypotheses[:1]:
             self._tokens += len(hypothesis.tokens) + 1
             self._outputs += 1
+            self._limited += outcome.at_limit
             if outcome.result.proven is False:
                 self._unproven.append(outcome.result.gap)
 
@@ -426,6 +438,10 @@ class Tally:
                 "vocabulary does not know; models read each as <unk>."
             )
         log.info(str(self))
+
+    def report_limited(self, lengths: LengthRule) -> None:
+        """Logs how many outputs end at the length limit, if there are any."""
+        report_limited(self._limited, self._outputs, lengths)
 
     def report_unproven(self) -> None:
         """Logs, as the last line of a run, how many outputs an exact search could not prove, if there are any, and

@@ -245,6 +245,7 @@ def _outcomes(run: LoadedRun, given: dict[str, Any], work: str) -> Iterator[Any]
                 raise SgdecError(f"sentence {outcome.source.id}: {told(outcome.error, given['decoder'])}")
             yield Found.of(outcome, parts.constellation.names, parts.vocabularies.target)
     tally.report()
+    tally.report_limited(run.lengths)
 
 
 def _ranking(run: LoadedRun | None) -> Ranking:

@@ -32,3 +32,9 @@ class Outcome:
     """The reason why there is no hypothesis; None if there is one."""
     trace: SentenceTrace | None = None
     """The record of the search; None if it was not traced."""
+
+    @property
+    def at_limit(self) -> bool:
+        """Whether the first output has as many tokens as the length limit allows, so that only ``</s>`` could follow.
+        """
+        return any(len(first.tokens) == self.source.max_length for first in self.result.hypotheses[:1])

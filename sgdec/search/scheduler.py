@@ -32,7 +32,7 @@ from greenlet import getcurrent, greenlet
 
 from sgdec.context import Vocabulary
 from sgdec.decoder import BatchDecoder, Decoder
-from sgdec.errors import SgdecError, UsageError
+from sgdec.errors import SgdecError, UsageError, counted
 from sgdec.protocol import Result, Source
 from sgdec.search.constellation import Constellation
 from sgdec.search.dead_ends import NameOf, dead_end, names_of
@@ -421,7 +421,7 @@ class _Search:
             self.outcome = Outcome(self.source, found, seconds)
         else:
             length = self.source.max_length
-            limit = "" if length is None else f" of at most {length} token{'s' * (length != 1)} (--max-length)"
+            limit = "" if length is None else f" of at most {counted(length, 'token')} (--max-length N allows more)"
             end = "a length limit (--max-length N) and " if length is None else ""
             where = "" if found.dead_end is None else f" {found.dead_end}"
             none = SgdecError(f"no hypothesis: {WHY_NONE[found.proven].format(limit=limit, end=end)}.{where}")

@@ -298,7 +298,8 @@ def test_a_bad_lattice_for_all_sentences_fails_the_run_before_it_begins(decode: 
 def test_what_no_path_satisfies_is_said(decode: Decode) -> None:
     ran = decode(*NMT_FST, "--max-length", "1", "in.txt")
     assert (ran.status, ran.out) == (1, "\n\n\n")
-    why = "no hypothesis: the search found no path of at most 1 token (--max-length) that satisfies all predictors."
+    path = "no path of at most 1 token (--max-length N allows more)"
+    why = f"no hypothesis: the search found {path} that satisfies all predictors."
     died = "After the longest prefix, '▁', which has the full length: fst forbids </s>."
     assert ran.warnings == dict.fromkeys((1, 2, 3), f"{why} {died}")
 

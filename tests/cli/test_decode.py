@@ -347,6 +347,30 @@ def test_the_length_limit_is_a_factor_or_a_number(
     run = ["--predictors", "wc", "--wc.weight", "-1", "--vocab-size", "4", "--input-format", "ids"]
     ran = decode(*run, "--decoder", "greedy", *args, "in.ids")
     assert [len(line.split()) for line in ran.lines] == lengths
+    assert ran.err.splitlines()[-1] == (
+        "Warning: 2 of 2 outputs end at the length limit, where only </s> can follow; --max-length N allows more"
+    )
+
+
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [
+        ("1", None),
+        ("2", "1 of 2 outputs ends at the length limit, where only </s> can follow; --max-length N allows more"),
+        ("3", "1 of 3 outputs ends at the length limit, where only </s> can follow; --max-length N allows more"),
+        ("4", None),
+    ],
+)
+def test_the_last_lines_count_the_outputs_that_end_at_the_length_limit(
+    decode: Decode, tmp_path: Path, limit: str, said: str | None
+) -> None:
+    """Forced outputs of 2, 3 and 2 tokens; those that are longer than the limit fail."""
+    (tmp_path / "in.ids").write_text("3\n3\n3\n")
+    (tmp_path / "out.ids").write_text("4 4\n4 4 4\n\n")
+    run = ["--predictors", "forced", "--forced.path", "out.ids", "--vocab-size", "5", "--input-format", "ids"]
+    ran = decode(*run, "--decoder", "greedy", "--max-length", limit, "in.ids", status=int(int(limit) < 3))
+    warnings = [line for line in ran.err.splitlines() if "length limit" in line]
+    assert warnings == ([] if said is None else [f"Warning: {said}"])
 
 
 def test_text_comes_out_as_text_whatever_the_terminal_speaks(
