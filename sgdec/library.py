@@ -27,6 +27,7 @@ from sgdec.plugins.host import Host, name_of
 from sgdec.protocol import BatchPredictor, Predictor, Source
 from sgdec.ranking import Ranking
 from sgdec.search.blame import told
+from sgdec.search.bounds.declared import max_score
 from sgdec.search.listing import TextOf
 from sgdec.search.outcome import Outcome, Unreadable
 from sgdec.search.scheduler import Scheduler
@@ -214,7 +215,7 @@ class LoadedRun:
     def never_rises(self) -> bool:
         """Whether predictors declare that totals never rise."""
         constellation = self.parts.constellation
-        return constellation.never_rises(constellation.weights)
+        return max_score(constellation.predictors, constellation.weights) <= 0.0
 
     def __repr__(self) -> str:
         config, parts = self.parts.config, self.parts

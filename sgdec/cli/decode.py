@@ -87,6 +87,7 @@ def decode(given: dict[str, Any], dotted: running.Options) -> int:
     from sgdec.io.sources import parse_range
     from sgdec.signature import line
     from sgdec.tasks.parts import part_scores, with_parts
+    from sgdec.tasks.refusals import Refusals
 
     first, last = parse_range(given["range"])
     inputs = given["input"] or ("-",)
@@ -128,7 +129,7 @@ def decode(given: dict[str, Any], dotted: running.Options) -> int:
         due = (sentence for sentence in sentences if sentence.id > rows.done)
         with running.Tally("decoding", given, given["decoder"], done=max(rows.done - first + 1, 0)) as tally:
             tally.expect(inputs, first, last)
-            scheduler = loaded.scheduler(traced, tally.meter)
+            scheduler, refusals = loaded.scheduler(traced, tally.meter), Refusals(run.constellation)
             for outcome in scheduler.run(due, tally.searched):
                 warning = writer.write(loaded.respelled(outcome))
                 rows.note(outcome.source.id, failed=outcome.error is not None)
@@ -140,6 +141,7 @@ def decode(given: dict[str, Any], dotted: running.Options) -> int:
                         tally.warn(outcome.source.id, problem)
     tally.report()
     running.summarise(run, scheduler, signature)
+    running.report_refusals(refusals)
     tally.report_limited(loaded.lengths)
     tally.report_unproven()
     return 1 if tally.failed or rows.failed else 0

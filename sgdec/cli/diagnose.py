@@ -136,6 +136,7 @@ def diagnose(given: dict[str, Any], dotted: running.Options) -> int:
     from sgdec.tasks.diagnosis.report import Report
     from sgdec.tasks.diagnosis.run import diagnose as diagnosed
     from sgdec.tasks.diagnosis.summary import summarise
+    from sgdec.tasks.refusals import Refusals
 
     if given["viewer"] is not None and given["html"] is None:
         raise UsageError("--viewer is for the links of a report. Give --html FILE.")
@@ -151,6 +152,7 @@ def diagnose(given: dict[str, Any], dotted: running.Options) -> int:
     cases = _read(run, given)
     budget = ProofBudget(given["proof"], given["max_expansions"], given["max_seconds"])
     at_limit: list[bool] = []
+    refusals = Refusals(run.parts.constellation)
     with collector_spared():
         with tracing.writing(given, run, traced, line(signature)) as trace:
             diagnosis = diagnosed(run, cases, budget, tracing=traced, seen=partial(_see, trace, at_limit))
@@ -166,6 +168,7 @@ def diagnose(given: dict[str, Any], dotted: running.Options) -> int:
         for problem in sentence.problems:
             running.log.warning(f"sentence {sentence.id}: {problem}")
     running.summarise(run.parts, run.scheduler(), signature)
+    running.report_refusals(refusals)
     running.report_limited(sum(at_limit), len(at_limit), run.lengths)
     return 1 if report.summary.failed else 0
 

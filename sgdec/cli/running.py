@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from sgdec.plugins.assembly import Run
     from sgdec.search.outcome import Outcome
     from sgdec.search.scheduler import Scheduler
+    from sgdec.tasks.refusals import Refusals
 
 log = logging.getLogger(__name__)
 
@@ -341,6 +342,12 @@ def summarise(run: Run, scheduler: Scheduler, signature: Mapping[str, str]) -> N
     if (cost := scheduler.summary()) is not None:
         log.info(cost)
     log.info(f"signature: {line(signature)}")
+
+
+def report_refusals(refusals: Refusals) -> None:
+    """Log which predictors forbid, at most of the steps, what models want."""
+    for line in refusals.lines():
+        log.warning(line)
 
 
 def report_limited(limited: int, outputs: int, lengths: LengthRule) -> None:

@@ -83,17 +83,11 @@ class Combined:
         """The same as a `Block` for each node, in arrays if they are many."""
         if limit <= NARROW:
             return [Block(found, more=False) for found in self.best(limit)]
-        return self._of_each_node(
-            lambda rows: rows.blocks(limit) if isinstance(rows, ListedRows) else rows.best_blocks(limit)
-        )
+        return self._of_each_node(lambda rows: rows.best_blocks(limit))
 
     def best_rows(self, limit: int) -> list[Floats]:
         """The same as an array ``[n, 2 + K]`` for each node: token, combined score, unweighted scores."""
-        found = self._of_each_node(
-            lambda rows: rows.blocks(limit) if isinstance(rows, ListedRows) else rows.best_blocks(limit)
-        )
-        width = 2 + len(self.columns)
-        return [block.rows(width) for block in found]
+        return [block.rows(2 + len(self.columns)) for block in self.best_blocks(limit)]
 
     def best_together(
         self, groups: Sequence[int], before: Sequence[float], choice: Choice

@@ -24,7 +24,7 @@ from sgdec.scores import SparseScores
 from sgdec.search.answers import attention_rows, bounds_given, require_hashable
 from sgdec.search.automata import JointAutomaton
 from sgdec.search.banks import advancing_of, progress_of, require_progress, with_progress
-from sgdec.search.bounds.declared import Bounds, bound_of, max_score
+from sgdec.search.bounds.declared import Bounds, bound_of
 from sgdec.search.bounds.folding import BoundsUsed, Folding, Products
 from sgdec.search.combination.choosing import Choice
 from sgdec.search.combination.columns import Column, Restrictions
@@ -79,6 +79,8 @@ class Constellation:
         }  # fmt: skip
         self.observer = Observer()
         """Records the expansions of the sentences that are traced."""
+        self.answered: Callable[[Sequence[Column]], object] = lambda columns: None
+        """Called with the predictors' answers about the nodes of each expansion, unless automata alone answer."""
         self.automaton = self._joint_automaton()
         """The intersection of all predictors if each is an automaton; for nodes with the constellation's weights."""
         self.product = self._product()
@@ -258,11 +260,11 @@ class Constellation:
 
     def observed(self, nodes: Sequence[Node]) -> Combined:
         """`combine` for a search that expands these nodes: recorded if they are traced."""
-        if not (self.observer.recorders and self.observer.follows(nodes)):
-            return self.combine(nodes)
         began = time.perf_counter()
         combined = self.combine(nodes)
-        self.observer.see(nodes, combined, time.perf_counter() - began, self._answers_of)
+        if self.observer.follows(nodes):
+            self.observer.see(nodes, combined, time.perf_counter() - began, self._answers_of)
+        self.answered(combined.columns)
         return combined
 
     def combine(self, nodes: Sequence[Node]) -> Combined:
@@ -372,10 +374,6 @@ class Constellation:
         """The cost of product bounds, in one line; None if none were computed."""
         return self._products.line()
 
-    def never_rises(self, weights: Sequence[float | None]) -> bool:
-        """Whether, by the predictors' `max_score`, no combined score under these weights exceeds 0."""
-        return max_score(self.predictors, weights) <= 0.0
-
     def require_end(self, nodes: Sequence[Node]) -> None:
         """Raise UsageError if totals after a node can grow without end: no length limit and no finite bound."""
         unlimited = [node for node in nodes if node.source.max_length is None]
@@ -461,7 +459,7 @@ class Constellation:
 
     def _automaton_of(self, nodes: Sequence[Node]) -> JointAutomaton | None:
         """The joint automaton if it covers these nodes and none of them is traced, else None."""
-        if self.automaton is None or (self.observer.recorders and self.observer.follows(nodes)):
+        if self.automaton is None or self.observer.follows(nodes):
             return None
         return self.automaton if self.automaton.covers(nodes) else None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -73,9 +74,13 @@ class RowStates(ABC):
             for k, (member, weight) in enumerate(zip(constellation.members, self.weights, strict=True))
         ]
         width = constellation.vocab_size or _width(answers)
-        columns = {
-            k: Column(name, _for_all_tokens(scores, name, width), range(rows), [self.weights[k]] * rows)
+        given = [
+            Column(name, scores, range(rows), [self.weights[k]] * rows)
             for k, (name, scores) in enumerate(zip(constellation.names, answers, strict=True))
+        ]
+        constellation.answered(given)
+        columns = {
+            k: replace(each, scores=_for_all_tokens(each.scores, each.name, width)) for k, each in enumerate(given)
         }
         if constellation.renormalized:
             columns = renormalized(columns, constellation.renormalized, [None] * rows, width)

@@ -97,6 +97,8 @@ class ListedRows:
             return [Block(found[:size], len(found) > size) for found in self._everything]
         return self._blocks(self._all, self._answers, size)
 
+    best_blocks = blocks
+
     def block_after(self, place: int, given: npt.NDArray[np.integer[Any]], size: int) -> Block:
         """The ``size`` best continuations of the node at ``place``, without the tokens ``given``."""
         node, left = self._nodes[place], np.setdiff1d(self._tokens[place], given, assume_unique=True).tolist()

@@ -81,12 +81,10 @@ def options_of(run: LoadedRun) -> dict[str, Any]:
 
 def _patient(run: LoadedRun) -> list[tuple[str, Decoder]]:
     """The run's decoder with each rule of `PATIENT` that it has and with which it has no caveat."""
-    constellation = run.parts.constellation
-    never_rises = constellation.never_rises(constellation.weights)
     types = {option.name: option.type for option in describe(type(run.parts.decoder))}
     known = [rule for rule in PATIENT if rule in types.get(OPTION, "").split(" | ")]
     made = [(rule, with_option(run, OPTION, rule)) for rule in known]
-    return [(rule, each) for rule, each in made if each and each.caveat(run.settings.nbest, never_rises) is None]
+    return [(rule, each) for rule, each in made if each and each.caveat(run.settings.nbest, run.never_rises) is None]
 
 
 def _is_open(outcome: Outcome, bounds: Mapping[int, float]) -> bool:
