@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from sgdec.arrays import FORBIDDEN
 from sgdec.search.combination.columns import Column
@@ -47,13 +48,12 @@ class Refusals:
             return
         self.steps += 1
         for model in models:
-            place, weight = model.places[0], model.weights[0]
-            if place is None or not weight:
-                continue
-            (favourite,) = model.scores.favourites([place], [weight])
-            wanted = Wanted.of([0], [[] if favourite is None else [favourite[0]]])
-            for other in others:
-                self.forbidden[other.name, model.name] += int((other.scores_of(wanted) == FORBIDDEN).sum())
+            place = model.places[0]
+            if place is not None and (model.weights[0] or 0.0) > 0.0:
+                matrix: Any = model.scores.values
+                wanted = Wanted.of([0], [[int(matrix[place].argmax())]])
+                for other in others:
+                    self.forbidden[other.name, model.name] += bool(other.scores_of(wanted)[0] == FORBIDDEN)
 
     def lines(self) -> Iterator[str]:
         """A sentence about each predictor that forbade what another one scored highest at most of the steps."""
