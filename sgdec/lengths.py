@@ -52,7 +52,7 @@ class LengthRule:
 
     @property
     def way_out(self) -> str:
-        """What to give for longer outputs, as the end of a sentence."""
+        """The option for longer outputs, as the end of a sentence."""
         context = ", as far as the context of a model goes" if "max_length" in self.default else ""
         return f"--max-length N allows more{context}"
 

@@ -87,7 +87,8 @@ def test_every_decoder_is_looked_at(decoder: str, settings: dict[str, Any], alwa
 def test_each_predictor_that_forbids_and_each_model_are_named() -> None:
     other = np.log([[0.01, 0.01, 0.05, 0.6, 0.03, 0.2, 0.1]] * V)
     predictors = {
-        "first": Table(PREFERS), "second": Table(other), "half": Allows(lambda n: n < 3), "all": Allows(lambda n: True),
+        "first": Table(PREFERS), "second": Table(other), "half": Allows(lambda n: n < 3),
+        "all": Allows(lambda n: True),
     }  # fmt: skip
     refusals = counted(predictors, "greedy")
     assert refusals.forbidden == {
