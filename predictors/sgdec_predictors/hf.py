@@ -323,7 +323,7 @@ class HfPredictor(BatchPredictor):
             return [(row / row.sum().clamp(min=torch.finfo(row.dtype).tiny)).cpu().numpy() for row in own]
 
     def length_limit(self, source: Source) -> int | None:
-        """Of a causal model `NEW_TOKENS`, or as many as it has positions for after what it reads; else None."""
+        """`NEW_TOKENS`, or the positions that are left after what a causal model reads; None for translations."""
         if self._roles.seq2seq:
             return None
         (own,) = in_own_tokens([source], self._run_source, self.vocabularies.source)
