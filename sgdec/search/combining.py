@@ -54,7 +54,7 @@ class Combined:
         """
         width = agreed_width([(column.name, column.scores.width) for column in columns], vocab_size)
         self.columns = columns
-        self._candidates, self._width = candidates, width
+        self._candidates, self.width = candidates, width
         self._kinds: list[tuple[Sequence[int], Rows]] = []
         """For each kind of rows that occurs: its nodes, and their rows."""
         if isinstance(candidates, TokenLists):
@@ -69,11 +69,6 @@ class Combined:
         if dense:
             every = range(len(candidates))
             self._kinds.append((dense, DenseRows(columns, dense if listed else every, width)))
-
-    @property
-    def width(self) -> int | None:
-        """V; None if it is unknown."""
-        return self._width
 
     def best(self, limit: int) -> list[list[Continuation]]:
         """For each node its ``limit`` best continuations, best first (ties: lower token)."""
@@ -140,8 +135,8 @@ class Combined:
         tokens = self._candidates[node]
         if tokens is not None:
             return len(tokens)
-        assert self._width is not None, "rows of the whole vocabulary have a width"
-        return self._width
+        assert self.width is not None, "rows of the whole vocabulary have a width"
+        return self.width
 
     def forget(self) -> None:
         """Free the predictors' answers; no other method may be called afterwards."""

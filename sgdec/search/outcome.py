@@ -35,6 +35,5 @@ class Outcome:
 
     @property
     def at_limit(self) -> bool:
-        """Whether the first output has as many tokens as the length limit allows, so that only ``</s>`` could follow.
-        """
+        """Whether the first output has as many tokens as the length limit allows: only ``</s>`` could follow."""
         return any(len(first.tokens) == self.source.max_length for first in self.result.hypotheses[:1])
