@@ -5,9 +5,9 @@ The command line uses the same code: the same parts, the same `Settings` and the
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from functools import cached_property
 from itertools import zip_longest
 from operator import index
@@ -36,6 +36,7 @@ from sgdec.settings import BoundsKind, Penalties, Settings, plain
 from sgdec.suggest import suggest
 from sgdec.tasks.copying import Copier
 from sgdec.tasks.scoring import GivenOutputDecoder, encoded, paired, with_given_output
+from sgdec.threads import THREADS
 from sgdec.trace.records import Tracing
 from sgdec.utility import Utility
 
@@ -71,7 +72,7 @@ def load(
     seed: int = Settings.seed,
     device: str = Settings.device,
     precision: str = Settings.precision,
-    threads: int | None = Settings.threads,
+    threads: int | Literal["auto"] = Settings.threads,
     plugin_file: Sequence[str | Path] | str | Path = (),
     **parts: Mapping[str, Any],
 ) -> LoadedRun:
@@ -131,18 +132,18 @@ def prepare(
     host: Host,
 ) -> LoadedRun:
     """The common part of `load` and the command line. Raises what `load` raises."""
+    THREADS.begin()
     shared = (
         "weights", "tokenizer", "vocab_size", "device", "precision", "seed", "deterministic", "bounds",
         "check_bounds",
     )  # fmt: skip
     chosen = {name: getattr(settings, name) for name in shared}
     assembled = assemble(RunConfig(predictors, decoder, parts, **chosen), host)
+    threads = THREADS.choose(settings.threads, by_load=not settings.deterministic)
     constellation = assembled.constellation
     stated = stated_limit(dict(zip(constellation.names, constellation.predictors, strict=True)))
-    run = LoadedRun(assembled, settings, LengthRule(settings.max_length_factor, settings.max_length, stated))
-    if settings.threads is not None and "torch" in sys.modules:  # only neural models import torch
-        sys.modules["torch"].set_num_threads(settings.threads)
-    return run
+    lengths = LengthRule(settings.max_length_factor, settings.max_length, stated)
+    return LoadedRun(replace(assembled, threads=threads), settings, lengths)
 
 
 class LoadedRun:
@@ -160,6 +161,7 @@ class LoadedRun:
         self._copier = Copier(parts.constellation, parts.vocabularies) if settings.copy_unknown else None
         names = parts.constellation.names
         self._weights_of = None if settings.weights is None else SentenceWeights(settings.weights, names).of
+        THREADS.join(self)
         self.scheduler()  # raises UsageError for settings that the decoder does not support
 
     def with_weights(self, weights: Mapping[str, float], **decoding: Any) -> LoadedRun:
@@ -217,6 +219,16 @@ class LoadedRun:
         constellation = self.parts.constellation
         return max_score(constellation.predictors, constellation.weights) <= 0.0
 
+    def agrees(self, numbers: Collection[int]) -> bool:
+        """Whether scores are the same, bit for bit, with each of these numbers of PyTorch's threads.
+
+        A run with a predictor or decoder of others does not agree: nobody knows what such code computes.
+        """
+        run = self.parts
+        parts = [part.plugin for _, entry in run.entries for part in entry.every] + [run.config.decoder]
+        own = not run.host.third_parties and all(isinstance(part, str) for part in parts)
+        return own and all(products.agree(numbers) for products in run.products)
+
     def __repr__(self) -> str:
         config, parts = self.parts.config, self.parts
         listed = [
@@ -272,7 +284,7 @@ class LoadedRun:
         """
         names = ("nbest", "seed", "batch_size", "window", "max_rows", "deterministic", "coverage")
         chosen = {name: getattr(self.settings, name) for name in names}
-        return Scheduler(
+        return _Scheduler(
             self.parts.constellation, self.parts.decoder, tracing=tracing, meter=meter, text_of=self._text_of,
             vocabulary=self.parts.vocabularies.target, weights_of=self._weights_of, **chosen,
         )  # fmt: skip
@@ -284,7 +296,7 @@ class LoadedRun:
         chosen = {name: getattr(self.settings, name) for name in names}
         decoder = GivenOutputDecoder(ranking, self.parts.vocabularies.target)
         constellation = with_given_output(self.parts.constellation)
-        return Scheduler(constellation, decoder, weights_of=self._weights_of, **chosen)
+        return _Scheduler(constellation, decoder, weights_of=self._weights_of, **chosen)
 
     def respelled(self, outcome: Outcome) -> Outcome:
         """The outcome; if the settings ask for it, with unknown words replaced by source words."""
@@ -347,6 +359,19 @@ class LoadedRun:
                 raise
             except SgdecError as error:
                 yield Unreadable(number, error)
+
+
+class _Scheduler(Scheduler):
+    """Looks between searches whether threads have cores."""
+
+    def run(
+        self, sentences: Iterable[Source | Unreadable], ended: Callable[[int], object] = lambda number: None
+    ) -> Generator[Outcome, None, None]:
+        def watch(number: int) -> None:
+            THREADS.watch()
+            ended(number)
+
+        return super().run(sentences, watch)
 
 
 def _text_of(vocabulary: Vocabulary | None, settings: Settings) -> TextOf:

@@ -119,7 +119,11 @@ class Settings:
         str, BATCHES, Says("device of neural models: cpu or cuda (experimental: cuda, tried on one H100)")
     ] = "cpu"
     precision: Annotated[Precision, BATCHES, Says("number format of neural models")] = "fp32"
-    threads: Annotated[int | None, Ge(1), BATCHES, Says("CPU threads of neural models; default: all cores")] = None
+    threads: Annotated[
+        Annotated[int, Ge(1)] | Literal["auto"],
+        BATCHES,
+        Says("CPU threads of neural models; auto = the free cores, fewer if other processes need them later"),
+    ] = "auto"
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Settings:

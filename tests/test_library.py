@@ -114,8 +114,8 @@ def test_what_was_begun_is_ended_when_the_iterator_is_closed(monkeypatch: pytest
             finally:
                 ended.append(space.source.id)
 
-    def hold(scheduler: Scheduler, sentences: Any) -> Any:
-        held.extend([sentences, run_of(scheduler, sentences)])
+    def hold(scheduler: Scheduler, sentences: Any, *watch: Any) -> Any:
+        held.extend([sentences, run_of(scheduler, sentences, *watch)])
         return held[-1]
 
     run_of = Scheduler.run
@@ -165,7 +165,7 @@ def test_whatever_the_scheduler_can_be_told_it_is_told(monkeypatch: pytest.Monke
         told.append(given)
         return Scheduler(constellation, decoder, **given)
 
-    monkeypatch.setattr("sgdec.library.Scheduler", noting)
+    monkeypatch.setattr("sgdec.library._Scheduler", noting)
     settings = {"nbest": 2, "seed": 3, "batch_size": 4, "window": 5, "max_rows": 6, "deterministic": True}
     keywords = [each.name for each in signature(Scheduler).parameters.values() if each.kind is each.KEYWORD_ONLY]
     others = {"tracing": None, "meter": None, "text_of": None, "vocabulary": None, "weights_of": None}

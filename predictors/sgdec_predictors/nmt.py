@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from sgdec.models.base import Memory, Seq2Seq
     from sgdec.models.cuda_graphs import Step
     from sgdec.models.jointly import Stopwatch
+    from sgdec.models.kernels import Products
 Found = TypeVar("Found")
 
 HISTORY_BLOCK = 16
@@ -151,11 +152,11 @@ class NmtPredictor(BatchPredictor):
         return f"deterministic: {self._watch}" if self._watch is not None else None
 
     @property
-    def products(self) -> str:
-        """How the model's products are computed here, for the last lines of a run."""
-        from sgdec.models.kernels import described
+    def products(self) -> Products:
+        """How the model's products are computed here."""
+        from sgdec.models.kernels import Products
 
-        return described(self._precision, self._device)
+        return Products(self._precision, self._device, self._model.packed)
 
     def _in_parts(self, work: Callable[..., Found], sentences: Sequence[int], *columns: Sequence[Any]) -> list[Found]:
         """``work(*columns)`` at once; in a deterministic run separately for consecutive rows of one sentence."""

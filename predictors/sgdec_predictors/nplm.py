@@ -27,6 +27,7 @@ from sgdec.protocol import Candidates
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from sgdec.models.kernels import Products
     from sgdec.models.nplm import NPLM
 
 Window = tuple[int, ...]
@@ -46,7 +47,7 @@ class NplmPredictor(BatchPredictor):
         """Raises SgdecError if the model is damaged or of another kind, UsageError if it shares no word with the
         vocabulary."""
         context = context or Context()
-        self._device = context.device
+        self._device, self._precision = context.device, context.precision
         self._columns: Tensor | None = None
         """For a text file: the index of each token's word."""
         if Path(model).is_file():
@@ -63,6 +64,13 @@ class NplmPredictor(BatchPredictor):
         from sgdec.checkpoints.layout import load_vocabularies
 
         return load_vocabularies(model)
+
+    @property
+    def products(self) -> Products:
+        """How the model's products are computed here."""
+        from sgdec.models.kernels import Products
+
+        return Products(self._precision, self._device, self._model.packed)
 
     def initialize_batch(self, sources: Sequence[Source]) -> list[Window]:
         return [self._first] * len(sources)

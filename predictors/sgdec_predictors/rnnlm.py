@@ -26,6 +26,8 @@ from sgdec.slots import PrefixPool, Trail
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from sgdec.models.kernels import Products
+
 
 class RnnlmPredictor(BatchPredictor):
     """A language model from `sgdec train`, over its own tokenizer's vocabulary."""
@@ -63,11 +65,11 @@ class RnnlmPredictor(BatchPredictor):
         return load_vocabularies(model)
 
     @property
-    def products(self) -> str:
-        """How the model's products are computed here, for the last lines of a run."""
-        from sgdec.models.kernels import described
+    def products(self) -> Products:
+        """How the model's products are computed here."""
+        from sgdec.models.kernels import Products
 
-        return described(self._precision, self._device)
+        return Products(self._precision, self._device, self._model.packed)
 
     def initialize_batch(self, sources: Sequence[Source]) -> list[Trail]:
         return [self._first] * len(sources)

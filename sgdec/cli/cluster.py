@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -11,6 +11,7 @@ from sgdec.cli import running
 from sgdec.cli.paths import Command, Read, Written
 from sgdec.errors import SgdecError, UsageError
 from sgdec.terminal import Bar, track
+from sgdec.threads import THREADS
 
 if TYPE_CHECKING:
     from sgdec.training.data.text import ParallelText
@@ -72,7 +73,7 @@ def command(
     iterations: int,
     seed: int,
     device: str,
-    threads: int | None,
+    threads: int | Literal["auto"],
 ) -> None:
     """Cluster a model's contexts and record which tokens are likely in each cluster.
 
@@ -97,8 +98,7 @@ def command(
     require_faiss()
     require_device(device)
     FOLDER.require_room(output)
-    if threads is not None:
-        torch.set_num_threads(threads)
+    THREADS.choose(threads)
     if SECTION in read_config(find_checkpoint(model)):
         raise UsageError(f"--model {model}: clusters are for models in full precision. Give the one it was made of.")
     module, vocabularies = load_model(model, device=device)

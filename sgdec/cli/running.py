@@ -7,7 +7,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import fields
 from functools import partial
@@ -38,6 +38,7 @@ from sgdec.search.tracing.meter import Meter
 from sgdec.settings import INPUT, OUTPUT, REPRODUCTION, SEARCH, Settings
 from sgdec.suggest import suggest
 from sgdec.terminal import Bar
+from sgdec.threads import THREADS
 
 if TYPE_CHECKING:
     from sgdec.io.unfinished import UnfinishedRows
@@ -314,29 +315,18 @@ def sentences_in(paths: Sequence[str], first: int = 1, last: int | None = None) 
     return max(min(lines, lines if last is None else last) - first + 1, 0)
 
 
-def _inside(predictor: Any) -> Iterator[Any]:
-    """A predictor and all that are inside of it."""
-    yield predictor
-    inner = getattr(predictor, "inner", None)
-    for each in inner.values() if isinstance(inner, Mapping) else [] if inner is None else [inner]:
-        yield from _inside(each)
-
-
 def summarise(run: Run, scheduler: Scheduler, signature: Mapping[str, str]) -> None:
-    """The last lines on standard error: reports of predictors and scheduler, and the signature.
-
-    Predictors with an attribute ``products`` say how their matrix products were computed.
-    """
+    """The last lines on standard error: reports of predictors, scheduler and threads, and the signature."""
     from sgdec.signature import line
 
     for member in run.constellation.members:
         summary = getattr(member.predictor, "summary", None)
         if summary is not None and (text := summary()) is not None:
             log.info(f"{member.name}: {text}")
-    inside = [part for member in run.constellation.members for part in _inside(member.predictor)]
-    products = {getattr(part, "products", None): None for part in inside}
-    if used := list(filter(None, products)):
-        log.info(f"products: {'; '.join(used)}")
+    if run.products:
+        log.info(f"products: {'; '.join(dict.fromkeys(map(str, run.products)))}")
+    if (waited := THREADS.summary()) is not None:
+        log.info(f"threads: {waited}")
     if (text := run.constellation.summary()) is not None:
         log.info(text)
     if (cost := scheduler.summary()) is not None:

@@ -19,6 +19,9 @@ def start() -> int:
     from sgdec.cli.streams import occupy_closed
 
     occupy_closed()
+    from sgdec.threads import THREADS
+
+    THREADS.begin()
     from sgdec.cli.main import main
 
     status = main()

@@ -41,8 +41,10 @@ def _settings(command: click.Command) -> click.Command:
                 kind: Any = Read()
             elif isinstance(setting.default, bool):
                 kind = click.BOOL
+            elif "|" in rest:
+                kind = str if first in types else click.Choice(setting.type.split(" | "))
             else:
-                kind = click.Choice(setting.type.split(" | ")) if "|" in rest else types.get(first, str)
+                kind = types.get(first, str)
             # The setting's own name stays a flag too: it is the older spelling, which torchrun misreads.
             flags = dict.fromkeys([flag(setting.name), f"--{setting.name.replace('_', '-')}", setting.name])
             shown = {**of_setting(setting), **({"metavar": "PATH"} if setting.name in READ else {})}

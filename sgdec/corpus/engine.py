@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
 from sgdec.errors import SgdecError, UsageError
@@ -43,6 +43,11 @@ class Job:
     def command(self) -> str:
         """The command of ``sgdec`` that does the same in one process: ``decode`` or ``score``."""
         return "decode" if self.scoring is None else "score"
+
+    def with_threads(self, number: int) -> Job:
+        """The job with this number of threads for each worker, unless the user has given one."""
+        threads = self.settings.get("threads", "auto")
+        return replace(self, settings={**self.settings, "threads": number if threads == "auto" else threads})
 
     def to_json(self) -> str:
         """As text, for another process."""

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import os
-from dataclasses import replace
 from typing import Any
 
 from sgdec.corpus.engine import Engine, Event, Job, Limits, Task
 from sgdec.engines.processes import Ahead, Processes
 from sgdec.plugins.hookspecs import hookimpl
+from sgdec.threads import free_cores, usable_cores, whole_cores
 
 
 class Local(Engine):
     """Processes of this machine.
 
-    The cores are divided among the workers, unless ``--threads`` is given. With ``--device cuda`` the workers are
-    divided among the GPUs that ``CUDA_VISIBLE_DEVICES`` names.
+    The free cores are divided among the workers, unless ``--threads`` is given. With ``--device cuda`` the workers
+    are divided among the GPUs that ``CUDA_VISIBLE_DEVICES`` names.
     """
 
     def __init__(self, ahead: Ahead = 1) -> None:
@@ -23,8 +22,8 @@ class Local(Engine):
         self._processes: Processes | None = None
 
     def start(self, job: Job, workers: int, limits: Limits) -> None:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        threaded = replace(job, settings={"threads": max(1, cores // workers), **job.settings})
+        cores = usable_cores() if job.settings.get("deterministic") else free_cores()
+        threaded = job.with_threads(whole_cores(cores, workers))
         self._processes = Processes(threaded, range(workers), limits, self._ahead)
 
     def wanted(self) -> int:

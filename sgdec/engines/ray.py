@@ -13,7 +13,7 @@ import logging
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -67,7 +67,7 @@ class Ray(Engine):
         self._waits_since: float | None = None
 
     def start(self, job: Job, workers: int, limits: Limits) -> None:
-        threaded = replace(job, settings={"threads": max(1, int(self._num_cpus)), **job.settings})
+        threaded = job.with_threads(max(1, int(self._num_cpus)))
         cuda = str(job.settings.get("device", "")).startswith("cuda")
         gpus = float(cuda) if self._num_gpus is None else self._num_gpus
         self._cluster = cluster_at(self._address, math.ceil(workers * self._num_cpus), gpus)

@@ -153,6 +153,12 @@ class Model(nn.Module, ABC):
     """If prefixes can share the entries of histories in a step (`Seq2Seq.step_sharing`): the number of heads whose
     keys and values are in an entry; 0 = they cannot."""
 
+    @property
+    def packed(self) -> bool:
+        """Whether a frozen model computes all products with weights with its kernels; PyTorch's LSTMs have their own.
+        """
+        return not any(isinstance(module, nn.LSTM) for module in self.modules())
+
     @classmethod
     def refusals(cls) -> Iterator[Refusal]:
         """The training settings that this class of models does not support.

@@ -80,6 +80,7 @@ class GNMT(Seq2Seq):
     """
 
     replaced = ("encoder.", "decoder.", "softmax.")
+    packed = True  # the kernels have the weights of its LSTMs
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "gnmt8": {"layers": 8, "width": 1024, "embedding": 1024, "attention": 1024, "dropout": 0.2},
     }

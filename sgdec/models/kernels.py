@@ -25,7 +25,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from functools import cache
 from typing import cast
 
@@ -47,6 +48,8 @@ SMALLEST = 1e-30
 """The smallest range of a row of inputs."""
 ROWS = 64
 """The number of rows for which weights are packed; any number of rows can be multiplied."""
+TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp64": torch.float64}
+"""The precisions of products in floating point."""
 PACKED = {torch.float32: 1e-4, torch.bfloat16: 0.25}
 """The precisions of packed weights, each with the largest error of a test whose results are up to 35."""
 
@@ -229,17 +232,58 @@ def packs(dtype: torch.dtype) -> bool:
     return result.dtype == dtype and torch.allclose(result.float(), expected, atol=PACKED[dtype])
 
 
-def described(precision: str, device: str) -> str:
-    """How products in ``fp32``, ``bf16``, ``fp64`` or ``int8`` are computed here, for the last lines of a run."""
-    if device != "cpu":
-        return f"{precision} on {device}"
-    if precision != "int8":
-        dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}.get(precision, torch.float64)
-        return f"{precision}, weights packed by oneDNN" if packs(dtype) else f"{precision}, weights as they are"
-    make, levels = int8_way()
-    names: dict[Int8Maker, str] = {onednn_int8: "oneDNN", fbgemm_int8: "FBGEMM"}
-    library = names.get(make, "float64, which is slow")
-    return f"8 bits by {library}" + ("" if levels == LEVELS else ", inputs in 7 bits")
+@dataclass(frozen=True)
+class Products:
+    """How a model computes its matrix products here; its text is for the last lines of a run."""
+
+    precision: str
+    device: str
+    packed: bool
+    """Whether all of its products are those of `Kernels`."""
+
+    def __str__(self) -> str:
+        if self.device != "cpu":
+            return f"{self.precision} on {self.device}"
+        if self.precision != "int8":
+            packed = packs(TYPES[self.precision])
+            return f"{self.precision}, weights {'packed by oneDNN' if packed else 'as they are'}"
+        make, levels = int8_way()
+        names: dict[Int8Maker, str] = {onednn_int8: "oneDNN", fbgemm_int8: "FBGEMM"}
+        library = names.get(make, "float64, which is slow")
+        return f"8 bits by {library}" + ("" if levels == LEVELS else ", inputs in 7 bits")
+
+    def agree(self, threads: Collection[int]) -> bool:
+        """Whether scores are the same, bit for bit, with each of these numbers of PyTorch's threads.
+
+        Packed products in fp32 and 8 bits were measured to be (``benchmarks/threads.py``), those in other forms not:
+        their sums are split among threads. Tested here on products of several sizes. What models compute besides,
+        PyTorch computes row by row.
+        """
+        return self.device != "cpu" or (self.packed and _agree(self.precision, tuple(sorted(threads))))
+
+
+@cache
+def _agree(precision: str, threads: tuple[int, ...]) -> bool:
+    if precision == "fp32" and packs(torch.float32):
+        make: Callable[[Tensor, None], Product] = _packed
+    elif precision == "int8":
+        make = int8_by_row
+    else:
+        return False
+    present = torch.get_num_threads()
+    try:
+        for outputs, inputs in ((48, 64), (1000, 256), (512, 2048), (2048, 512)):
+            product = make(torch.arange(outputs * inputs).float().sin().view(outputs, inputs), None)
+            for rows in (1, 5, 64, 320):
+                x, results = torch.arange(rows * inputs).float().cos().view(rows, inputs), []
+                for number in threads:
+                    torch.set_num_threads(number)
+                    results.append(product(x))
+                if not all(torch.equal(result, results[0]) for result in results):
+                    return False
+    finally:
+        torch.set_num_threads(present)
+    return True
 
 
 @cache

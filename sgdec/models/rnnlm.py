@@ -36,6 +36,7 @@ class RNNLM(LanguageModel):
     torch.Size([1, 3, 30])
     """
 
+    packed = True  # the kernels have the weights of its LSTMs
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "small": {"layers": 2, "width": 200, "dropout": 0.0, "init": 0.1},
         "medium": {"layers": 2, "width": 650, "dropout": 0.5, "init": 0.05},

@@ -16,12 +16,11 @@ from __future__ import annotations
 
 import inspect
 import math
-import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sgdec.context import Context, Vocabularies, Vocabulary
 from sgdec.decoder import Decoder
@@ -44,6 +43,9 @@ from sgdec.search.member import Member
 from sgdec.settings import BoundsKind
 from sgdec.suggest import suggest
 from sgdec.utility import Utility
+
+if TYPE_CHECKING:
+    from sgdec.models.kernels import Products
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,14 @@ class Run:
     """The weight and the list entry of each predictor."""
     options: Mapping[str, Mapping[str, Any]]
     """The options of each part as its constructor received them, by the part's name."""
+    threads: int | None = None
+    """The number of PyTorch's threads when the run began; None = PyTorch is not loaded."""
+
+    @property
+    def products(self) -> list[Products]:
+        """How the models compute their matrix products, each way once."""
+        inside = [part for member in self.constellation.members for part in _inside(member.predictor)]
+        return list(dict.fromkeys(filter(None, (getattr(part, "products", None) for part in inside))))
 
     @cached_property
     def signature(self) -> dict[str, str]:
@@ -98,7 +108,7 @@ class Run:
         """
         from sgdec import signature
 
-        config, torch = self.config, sys.modules.get("torch")
+        config = self.config
 
         def part(name: str, plugin: Any) -> str:
             return signature.part(name, plugin, config.options.get(name, {}), self.options[name])
@@ -118,7 +128,7 @@ class Run:
             **({"lengths": f"in {unit}"} if unit else {}),
             "precision": config.precision,
             "device": config.device,
-            **({"threads": str(torch.get_num_threads())} if torch else {}),
+            **({"threads": str(self.threads)} if self.threads else {}),
             "seed": str(config.seed),
         }
 
@@ -192,6 +202,14 @@ def assemble(config: RunConfig, host: Host) -> Run:
     constellation.require_attention(decoder.ranking)
     checked = {part.name: part.options for chain in chains for part in [*chain.every, decoding]}
     return Run(constellation, decoder, vocabularies, config, host, tuple(zip(weights, entries, strict=True)), checked)
+
+
+def _inside(predictor: Any) -> Iterator[Any]:
+    """A predictor and all that are inside of it."""
+    yield predictor
+    inner = getattr(predictor, "inner", None)
+    for each in inner.values() if isinstance(inner, Mapping) else [] if inner is None else [inner]:
+        yield from _inside(each)
 
 
 def check_file(

@@ -285,7 +285,11 @@ class TrainConfig:
     compile: Annotated[
         bool, DEVICES, Field(description="apply torch.compile to the model; needs g++, and is slower on CPUs")
     ] = False
-    threads: Annotated[int, DEVICES, Field(ge=0, description="CPU threads per process; 0 = PyTorch's default")] = 0
+    threads: Annotated[
+        Annotated[int, Field(ge=1)] | Literal["auto"],
+        DEVICES,
+        Field(description="CPU threads per process; auto = the free cores, or those of the resumed run"),
+    ] = "auto"
 
     @model_validator(mode="wrap")
     @classmethod

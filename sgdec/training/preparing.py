@@ -13,6 +13,7 @@ import torch
 
 from sgdec.checkpoints import loading
 from sgdec.plugins.host import Host
+from sgdec.threads import THREADS
 from sgdec.training.compiling import compile_model
 from sgdec.training.config import TrainConfig
 from sgdec.training.data.noise import SourceNoise
@@ -56,9 +57,8 @@ def prepare(
 ) -> Trainer:
     """A trainer at the start of a new run, or at the last checkpoint of a resumed one. Raises errors as `train`."""
     folder, group, host = Path(config.output), group or ProcessGroup(), host or Host()
-    if config.threads:
-        torch.set_num_threads(config.threads)
     earlier = resuming.earlier_config(folder, resume)
+    THREADS.choose(resuming.threads(config, earlier), fixed=True)
     precision = choose_precision(config.device, resuming.precision(config, earlier))
     family = host.load("model", config.model)
     source, target = read_vocabularies(config, family, earlier)

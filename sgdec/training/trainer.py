@@ -20,10 +20,13 @@ from logging import Logger
 from pathlib import Path
 from types import MappingProxyType
 
+import torch
+
 from sgdec.checkpoints import files, layout
 from sgdec.errors import SgdecError
 from sgdec.models.base import Model, Seq2Seq
 from sgdec.terminal import Bar
+from sgdec.threads import THREADS
 from sgdec.training import validation
 from sgdec.training.config import TrainConfig
 from sgdec.training.data.batch import TrainingBatch
@@ -123,6 +126,8 @@ class Trainer:
             raise
         for line in self.volume.lines():
             self.log.info(line)
+        if (waited := THREADS.summary()) is not None:
+            self.log.info(f"threads: {waited}")
         if not self.progress.settled:
             self.log.warning(
                 f"no checkpoint is final: {self.model.unsettled}. Give --resume and more --epochs or --max-steps"
@@ -151,6 +156,7 @@ class Trainer:
         rate = learning_rate(config, p.step, self.total_steps, p.plateaus)
         batches = [self.noise(self.inputs.weighting(batch), p.step) for batch in batches]
         loss, norm = self.updater.update(batches, p.step, rate)
+        THREADS.watch()
         if self.updater.expected_reward is not None:
             rewards = self.group.total(self.updater.expected_reward.collect())
             p.rewards, p.sources = p.rewards + rewards["rewards"], p.sources + int(rewards["sources"])
@@ -228,6 +234,7 @@ class Trainer:
             files.write_json(folder / PROGRESS, asdict(self.progress))
             layout.save_vocabularies(folder, self.inputs.source, self.inputs.target)
             where = {"step": self.progress.step, "epoch": self._epoch(), "precision": self.updater.precision}
+            where["threads"] = torch.get_num_threads()
             training = {**self.inputs.fingerprints, "training": self.config.to_json()}
             if isinstance(self.budget, Workspace):
                 training[WORKSPACE] = self.budget._asdict()

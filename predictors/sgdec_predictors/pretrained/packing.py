@@ -33,6 +33,15 @@ def pack(module: Any, precision: str) -> list[Tensor]:
     return _given_up(module, {layer: layer.weight for layer in layers})
 
 
+def is_packed(module: Any) -> bool:
+    """Whether all weights of a model belong to packed layers and embeddings, or are vectors."""
+    return all(
+        parameter.dim() < 2 or isinstance(layer, nn.Embedding) or "forward" in vars(layer)
+        for layer in module.modules()
+        for parameter in layer.parameters(recurse=False)
+    )
+
+
 def _given_up(module: Any, weights: Mapping[Any, Tensor]) -> list[Tensor]:
     """The weights of layers that could be replaced by one NaN in the same shape.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sgdec import Context, UsageError
@@ -10,6 +11,8 @@ from sgdec_predictors.nmt import NmtPredictor
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from sgdec.models.kernels import Products
 
 
 class ReducedNmtPredictor(NmtPredictor):
@@ -35,6 +38,11 @@ class ReducedNmtPredictor(NmtPredictor):
         """The mean share of the vocabulary that is active in a projection: the union of its rows' tokens."""
         assert self.vocabularies.target is not None
         return self._columns / (self._projections * self.vocabularies.target.size) if self._projections else 0.0
+
+    @property
+    def products(self) -> Products:
+        """How the model's products are computed here; those onto active tokens are not packed."""
+        return replace(super().products, packed=False)
 
     def summary(self) -> str:
         """The line at the end of a run."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 from sgdec.checkpoints import layout
 from sgdec.context import Vocabularies
 from sgdec.errors import SgdecError, UsageError
+from sgdec.threads import usable_cores
 from sgdec.training.config import DEFAULTS, Metric, TrainConfig
 from sgdec.training.data.text import Text
 from sgdec.training.data.workspace import WORKSPACE, Workspace
@@ -73,6 +74,7 @@ def _is_workspace(value: object) -> bool:
 KEYS: dict[str, Callable[[Any], bool]] = {
     "step": lambda value: type(value) is int and value >= 0,
     "precision": lambda value: isinstance(value, str),
+    "threads": lambda value: type(value) is int and value > 0,
     TEXT: lambda value: isinstance(value, str),
     VALID: lambda value: isinstance(value, str),
     "training": lambda value: isinstance(value, dict) and isinstance(value.get("options", {}), dict),
@@ -172,6 +174,14 @@ def precision(config: TrainConfig, earlier: Mapping[str, Any]) -> str:
     """The precision of the settings; for auto, that of the resumed run, even if this machine would choose another."""
     stored: str = earlier.get("precision", "auto")
     return stored if config.precision == "auto" else config.precision
+
+
+def threads(config: TrainConfig, earlier: Mapping[str, Any]) -> int | Literal["auto"]:
+    """The threads of the settings; for auto, those of the resumed run, so that it equals one uninterrupted run."""
+    stored: int | Literal["auto"] = earlier.get("threads", "auto")
+    if config.threads != "auto" or stored == "auto":
+        return config.threads
+    return min(stored, usable_cores())
 
 
 def scores(earlier: Mapping[str, Any]) -> dict[str, float]:
