@@ -12,6 +12,7 @@ from string import Template
 
 import click
 
+import sgdec
 from sgdec.cli.paths import Command, Written
 from sgdec.errors import UsageError
 from sgdec.io.writing import write_whole
@@ -64,6 +65,7 @@ def write_plugin(name: str, folder: Path) -> None:
         "name": name,
         "module": f"sgdec_{name.replace('-', '_')}",
         "Class": "".join(word.capitalize() for word in name.split("-")),
+        "oldest": sgdec.__version__.partition("+")[0],  # a development version comes before its release
     }
     if taken := _taken(words, texts.values()):
         raise UsageError(f"{taken}; choose another name.")

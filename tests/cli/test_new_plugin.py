@@ -129,8 +129,8 @@ def test_a_folder_with_files_is_left_alone(tmp_path: Path, capsys: pytest.Captur
 def test_the_example_is_packaged_as_a_new_plugin_is(written: Path) -> None:
     names = {str(path.relative_to(written)).replace("my_idea", "repeat") for path in written.rglob("*.*")}
     assert {name for name in names if not (EXAMPLE / name).exists()} == set()
-    described = re.compile("^description = .*$", re.MULTILINE)
-    new, example = (described.sub("", (folder / "pyproject.toml").read_text()) for folder in (written, EXAMPLE))
+    particular = re.compile("^description = .*$|(?<=sgdec>=)[^\"]*", re.MULTILINE)
+    new, example = (particular.sub("", (folder / "pyproject.toml").read_text()) for folder in (written, EXAMPLE))
     for mine, theirs in (("my-idea-search", "lookahead"), ("my-idea", "repeat"), ("my_idea", "repeat")):
         new = new.replace(mine, theirs)
     assert new == example

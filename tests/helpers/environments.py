@@ -10,7 +10,6 @@ import os
 import re
 import subprocess
 import sys
-import sysconfig
 import venv
 from collections.abc import Iterator
 from importlib.metadata import Distribution
@@ -28,14 +27,19 @@ class Environment:
         self.python = folder / "bin" / "python"
         self.site = folder / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
 
-    def install(self, *what: str | Path) -> None:
-        """With pip: a folder, a wheel, or ``-e`` and a folder. Dependencies are left to `lend`.
+    def install(self, *what: str | Path, resolve: bool = False) -> None:
+        """With pip: a folder, a wheel, or ``-e`` and a folder. Dependencies are left to `lend`, or pip resolves them:
+        each has to be there in a version that satisfies all requirements.
 
-        pip and the build systems are those of the environment that runs the tests.
+        pip, the build systems and, for the resolver, the dependencies are those of the environment that runs the
+        tests.
         """
         pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", self.python, "install"]
-        flags = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--ignore-installed"]
-        _run([*pip, *flags, *what], self.folder.parent, PYTHONPATH=sysconfig.get_path("purelib"))
+        flags = ["--quiet", "--no-build-isolation", "--no-index"]
+        if not resolve:
+            flags += ["--no-deps", "--ignore-installed"]
+        installed = [path for path in sys.path if path.endswith("site-packages")]
+        _run([*pip, *flags, *what], self.folder.parent, PYTHONPATH=os.pathsep.join(installed))
 
     def lend(self, distribution: str) -> None:
         """Links to all that a distribution needs, such as ``sgdec[fst]``, which may itself be installed here."""

@@ -72,7 +72,7 @@ def test_a_new_plugin_can_be_written_from_the_installed_package_and_is_found_as_
 ) -> None:
     assert "Wrote" in environment.sgdec("new-plugin", "fresh", "--directory", str(tmp_path / "fresh"))
     assert (tmp_path / "fresh" / "sgdec_fresh.py").exists()
-    environment.install("-e", tmp_path / "fresh")
+    environment.install("-e", f"{tmp_path / 'fresh'}[test]", resolve=True)
     found = [line.split()[:3] for line in environment.sgdec("plugins").splitlines() if "fresh" in line]
     assert found == [["predictor", "fresh", "sgdec-fresh"], ["decoder", "fresh-search", "sgdec-fresh"]]
     assert environment.run("-c", "import sgdec_fresh; print(sgdec_fresh.__file__)").startswith(str(tmp_path))

@@ -18,9 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
 from packaging.version import Version
 
 from hatch_version import NEXT, version
+from sgdec.cli.new_plugin import write_plugin
 from tests.helpers.places import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
@@ -109,6 +111,23 @@ def test_there_is_no_other_address_of_sgdec_in_the_tree() -> None:
         if path.is_file() and path != here:
             found += [(name, address) for address in addresses(path.read_text("utf-8", errors="replace"))]
     assert found == []
+
+
+REQUIRED = re.compile(r"\bsgdec(?:\[[\w,-]+\])? *(?:[<>=~!]=|[<>]) *\d[\w.*+, <>=~!]*")
+"""A requirement on sgdec with a version."""
+
+
+def test_every_requirement_on_sgdec_admits_the_versions_of_commits_and_of_releases(tmp_path: Path) -> None:
+    """pip admits a development version where the requirement names one, or where there is nothing else."""
+    write_plugin("fresh", tmp_path / "fresh")
+    folders = [ROOT / "sgdec", ROOT / "docs", ROOT / "examples", tmp_path]
+    files = [path for folder in folders for suffix in ("toml", "md", "txt") for path in folder.rglob(f"*.{suffix}")]
+    required = {path: REQUIRED.findall(path.read_text("utf-8")) for path in files}
+    assert {path.name for path, ones in required.items() if ones} >= {"pyproject.toml"}
+    assert required[tmp_path / "fresh" / "pyproject.toml"] and required[ROOT / "examples/plugin/pyproject.toml"]
+    for one in (Requirement(text) for texts in required.values() for text in texts):
+        for admitted in (f"{NEXT}.dev0", f"{NEXT}.dev0+g0123456789ab.dirty", NEXT, "99.1.0", "99.2.0.dev0+g1"):
+            assert [*one.specifier.filter([admitted])] == [admitted], (one, admitted)
 
 
 SCRIPTS = ROOT / ".github"
