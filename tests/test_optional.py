@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 from pathlib import Path
 
@@ -14,7 +15,13 @@ from sgdec.optional import HOW
 from sgdec.plugins.host import install_hint
 from tests.helpers.lattice_files import write_automaton
 from tests.helpers.optional import optional
+from tests.helpers.places import ROOT
 
+SOURCES = (ROOT / "sgdec", ROOT / "predictors", ROOT / "decoders")
+OF_OTHERS = {"faiss", "grpc", "pydantic_core", "typing_extensions"}
+"""Modules that come with a dependency: Ray has grpc; pydantic has the last two. `sgdec.estimation.kmeans` says that
+Faiss is missing, whose distribution has another name."""
+IMPORT = re.compile(r"^ *(?:import (\w+)|from (\w+)[\w.]* import)", re.MULTILINE)
 SYSTEMS = ("Linux", "conda-forge pynini on macOS", "WSL on Windows")
 
 
@@ -45,3 +52,16 @@ def test_hints_name_every_system_and_what_else_is_needed() -> None:
     assert all(system in install_hint("pynini") for system in SYSTEMS)
     assert install_hint("kenlm") == ' (pip install "sgdec[kenlm]", with a C++ compiler and cmake)'
     assert install_hint("kenlm", "no-such-distribution") == ""
+
+
+def imported() -> set[str]:
+    """The modules outside of sgdec and the standard library that its sources import, by their first names."""
+    texts = (path.read_text("utf-8") for folder in SOURCES for path in folder.rglob("*.py"))
+    names = {name for text in texts for names in IMPORT.findall(text) for name in names if name}
+    return {name for name in names if not name.startswith("sgdec")} - sys.stdlib_module_names
+
+
+def test_each_module_that_sgdec_imports_is_declared_so_that_an_error_can_say_how_to_install_it() -> None:
+    modules = imported()
+    assert {"torch", "huggingface_hub"} | OF_OTHERS <= modules
+    assert {module for module in modules if not install_hint(module)} == OF_OTHERS

@@ -11,6 +11,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from textwrap import dedent, indent
 from typing import NamedTuple
@@ -36,6 +37,8 @@ class Size(NamedTuple):
 
 FULL = Size(limit=1_000_000, train=260, test=400, steps=600, batch_tokens=500, width=128)
 QUICK = Size(limit=1_000, train=150, test=60, steps=300, batch_tokens=250, width=64)
+NEEDED = ("torch", "sentencepiece", "sacrebleu")
+"""The modules of its steps that sgdec may lack."""
 VALID = 50
 """The number of line pairs of the validation set."""
 
@@ -216,6 +219,8 @@ def _mark(output: str, row: TourRow) -> str:
 def demo(directory: Path, seed: int, size: Size, say: Callable[[str], None]) -> None:
     """Run the tour. Raises SgdecError if a step fails, or if the lattices did not help."""
     path = steps(directory, seed, size)
+    for module in NEEDED:  # before anything is written
+        import_module(module)
     for number, step in enumerate(path, 1):
         say(f"\n{number}/{len(path)} {step.title}\n\n{indent(step.shell, '    ')}\n")
         run(step)

@@ -19,6 +19,7 @@ from sgdec.io.lattice import read_lattice
 from tests.helpers.building import build, contents, metadata, unpack
 from tests.helpers.environments import Environment
 from tests.helpers.lattice_files import write_paths
+from tests.helpers.natural_calls import complaints
 from tests.helpers.optional import optional
 from tests.helpers.places import ROOT
 
@@ -142,6 +143,18 @@ def test_without_extras_what_needs_one_names_it(smallest: Environment, tmp_path:
     assert done.stdout.split() == ["1"] * len(calls), done.stderr
     for (call, extra), error in zip(calls.items(), done.stderr.splitlines(), strict=True):
         assert f'(pip install "sgdec[{extra}]")' in error, call
+
+
+@pytest.mark.slow
+def test_without_extras_each_command_and_plugin_works_or_says_in_one_line_why_not(smallest: Environment) -> None:
+    assert complaints(smallest.python) == []
+
+
+@pytest.mark.slow
+def test_without_extras_the_demo_writes_nothing(smallest: Environment, tmp_path: Path) -> None:
+    done = smallest.run_whole("-m", "sgdec.cli", "demo", "--quick", cwd=tmp_path, status=1)
+    assert done.stderr.endswith(' (pip install "sgdec[nmt]").\n') and not done.stdout
+    assert [*tmp_path.iterdir()] == []
 
 
 @pytest.mark.slow
