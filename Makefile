@@ -1,15 +1,15 @@
 # `make demo` and `make test` work in a fresh clone: the first command creates the environment.
 
-PYTHON ?= python3
-VENV := .venv
-BIN := $(VENV)/bin
-INSTALLED := $(VENV)/.installed
+BIN := .venv/bin
+# The Python of .venv, once that is installed, unless another one is named: then .venv is made again if it differs.
+PYTHON ?= $(shell test -x $(BIN)/python && test -e .venv/.installed && echo $(BIN)/python || echo python3)
 
 .PHONY: demo check test exhaustive view-test view-types docs fuzz ratchet public-names release-check install clean
 
-demo: install
+demo:
+	@$(PYTHON) install.py demo
 	rm -rf demo
-	$(BIN)/sgdec demo --directory demo
+	PYTHONDONTWRITEBYTECODE= $(BIN)/sgdec demo --directory demo
 
 # Three workers on two cores, because some tests wait for their own processes. Files run in the order of collection; in
 # the order of xdist, by number of tests, the longest come last and the others wait. Bytecode is kept, whatever the
@@ -68,24 +68,9 @@ public-names: install
 release-check: install
 	$(BIN)/python .github/release_check.py
 
-install: $(INSTALLED)
-
-PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-
-# Runs again whenever the dependencies, their pinned versions or the entry points change. The egg-info of an older build
-# system is removed, because it would be read before the installed metadata. Of g2p-en only the weights and a
-# list of words are used, so what it depends on is left out. kenlm comes last, because it has to be compiled, which
-# sgdec can do without.
-$(INSTALLED): pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP_INSTALL) -c constraints.txt -e ".[all,test,docs]"
-	$(PIP_INSTALL) --no-deps g2p-en==2.1.0
-	@$(PIP_INSTALL) -c constraints.txt kenlm >/dev/null 2>&1 || echo "kenlm was not installed, which needs a C++ compiler" \
-		"and cmake. sgdec does without; tests that compare with it are skipped."
-	@$(BIN)/python -c "import pynini" 2>/dev/null || echo "pynini was not installed, which has no wheel for this system." \
-		"sgdec does without; tests that compare with it are skipped."
-	rm -rf sgdec.egg-info
-	touch $@
+# Everything; `make demo` installs less.
+install:
+	@$(PYTHON) install.py all
 
 clean:
 	rm -rf demo build dist .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis
