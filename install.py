@@ -1,6 +1,6 @@
 """Makes the environment .venv and installs sgdec into it, as `make` asks.
 
-    python3 install.py demo     what `sgdec demo` needs
+    python3 install.py demo     what `sgdec demo` needs, and the commands of the README after it
     python3 install.py all      everything, for the tests, the documentation and the examples
 
 The environment has the Python that runs this; one of another Python is made again. Does nothing if what is asked for
@@ -70,7 +70,7 @@ def is_of_this_python() -> bool:
 
 def install_demo() -> int:
     """Modules are compiled when they are first imported, which are a part of all: that takes a third less time."""
-    return pip("--no-compile", "-c", "constraints.txt", "-e", ".[nmt]")
+    return pip("--no-compile", "-c", "constraints.txt", "-e", ".[nmt,constraints]")
 
 
 def install_all() -> int:
