@@ -19,6 +19,9 @@ import pytest
 from tests.helpers.places import ROOT
 
 SCRIPT = ROOT / "install.py"
+DEMO = ".[nmt,constraints]"
+EVERYTHING = [".[all,test,docs]", "g2p-en==2.1.0", "kenlm"]
+"""The last word of each call of pip."""
 
 
 class Installer(SimpleNamespace):
@@ -96,15 +99,14 @@ def test_an_environment_of_another_python_is_made_again_and_that_of_this_one_is_
 
 
 def test_what_is_there_is_not_installed_again(installer: Installer, tmp_path: Path) -> None:
-    everything = [".[all,test,docs]", "g2p-en==2.1.0", "kenlm"]
-    for part, expected in (("demo", [".[nmt,constraints]"]), ("demo", []), ("all", everything), ("all", []), ("demo", [])):
+    for part, expected in (("demo", [DEMO]), ("demo", []), ("all", EVERYTHING), ("all", []), ("demo", [])):
         assert installer.main(part) == 0
         assert installer.asked == expected
         installer.asked.clear()
     with (tmp_path / "constraints.txt").open("a") as file:
         file.write("# other versions\n")
     assert installer.main("demo") == installer.main("all") == 0
-    assert installer.asked == [".[nmt,constraints]", *everything]
+    assert installer.asked == [DEMO, *EVERYTHING]
     assert len(installer.made) == 1
 
 
@@ -113,7 +115,7 @@ def test_what_failed_is_installed_again(installer: Installer) -> None:
     installer.own["pip"] = lambda *words: 3
     assert installer.main("demo") == installer.main("all") == 3
     installer.own["pip"] = working
-    assert installer.main("demo") == 0 and installer.asked == [".[nmt,constraints]"]
+    assert installer.main("demo") == 0 and installer.asked == [DEMO]
 
 
 def test_a_silent_command_is_reported_and_the_output_of_a_failed_one_is_shown(

@@ -157,6 +157,15 @@ def test_workflows_are_read_and_test_the_pythons_that_are_asked_for(workflow: Pa
         assert job.get("strategy", {}).get("matrix", {}).get("python", PYTHONS) == PYTHONS
 
 
+def test_the_job_of_first_use_has_the_pythons_of_its_script() -> None:
+    yaml = pytest.importorskip("yaml")
+    steps = yaml.safe_load((SCRIPTS / "workflows" / "test.yml").read_text("utf-8"))["jobs"]["first-use"]["steps"]
+    (pythons,) = (step["with"]["python-version"].split() for step in steps if "with" in step)
+    text = (SCRIPTS / "first_use.sh").read_text("utf-8")
+    assert f"set -- {' '.join(f'python{python}' for python in pythons)}\n" in text
+    assert subprocess.run(["bash", "-n", SCRIPTS / "first_use.sh"]).returncode == 0
+
+
 PYTHONS = list(script("resolve_wheels")["PYTHONS"])
 
 
