@@ -1,12 +1,13 @@
-"""Every code block of the documentation runs.
+"""Every code block of the documentation runs, and prints what the page shows.
 
-Python blocks run as they stand; shell blocks run line by line. The folder is empty; a block that names ``examples``
-finds a copy of it and, as if the course had been taken, its solutions. Blocks in other languages (text, bibtex, toml,
-yaml) are not code of ours. Pages that lead from block to block run from top to bottom in one folder; their Python
-blocks are files that begin with their names. A tutorial begins in the folder of a small demo. `sgdec` and `python`
-are forked from one process (`tests.helpers.forked_commands`); a test compares them with new processes.
+Python blocks run as they stand; shell blocks run line by line. `tests.helpers.documentation` says how a page shows
+output. The folder is empty; a block that names ``examples`` finds a copy of it and, as if the course had been taken,
+its solutions. Blocks in other languages (text, bibtex, toml, yaml) are not code of ours. Pages that lead from block
+to block run from top to bottom in one folder; their Python blocks are files that begin with their names. The README
+and pages that go on from it begin in the folder of a demo. `sgdec` and `python` are forked from one process
+(`tests.helpers.forked_commands`); a test compares them with new processes.
 
-`make test` shortens some trainings (`SHORTER`), and runs one of some blocks that differ in names only
+`make test` shortens some trainings (`SHORTER`, `SHORT_DEMO`), and runs one of some blocks that differ in names only
 (`ALIKE_HANDOUTS`); `make exhaustive` runs every block as it stands.
 """
 
@@ -18,16 +19,26 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from textwrap import dedent
 from typing import Any
 
 import pytest
 
 from tests.helpers.breadth import EXHAUSTIVE
+from tests.helpers.documentation import (
+    Example,
+    Printed,
+    blocks,
+    command,
+    compare,
+    compare_form,
+    examples,
+    type_page,
+)  # fmt: skip
 from tests.helpers.optional import optional
 from tests.helpers.places import ROOT
 
 IN_ORDER = [
+    ROOT / "README.md",
     ROOT / "docs" / "tutorial" / "first-hour.md",
     ROOT / "docs" / "tutorial" / "from-a-prompt.md",
     ROOT / "docs" / "gallery.md",
@@ -47,17 +58,11 @@ IN_ORDER = [
 ALSO_ELSEWHERE = {"gallery"}
 """Pages whose commands are those of other pages."""
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").rglob("*.md"))]
-BLOCK = re.compile(r"^( *)```(\S*)[^\n]*\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 SHOWN = re.compile(r"savefig\(\"(.*?)\"")
 """Pictures that a page draws."""
-QUOTED = re.compile(r"^(Note: .*)$|It prints `(.*?)`", re.MULTILINE)
-"""Output that does not depend on the model: the notes of a run, and what the text says a command prints."""
-SHOWN_WHOLE = {"examples/course/curse/handout.md:2"}
-"""Blocks whose whole output is on the page, with the solution."""
 SHORTER = {
-    "README.md:1": [("'.*acht hundert.*'", "'.*und.*'")],
     "docs/gallery.md:2": [("greedy --range 1:40", "greedy --range 1:20"), ("dfs --range 1:40", "dfs --range 1:20")],
-    "README.md:3": [("400 --test-lines 50", "100 --test-lines 10"), ("--epochs 10", "--epochs 2")],
+    "README.md:4": [("400 --test-lines 50", "100 --test-lines 10"), ("--epochs 10", "--epochs 2")],
     "docs/tutorial/from-a-prompt.md:1": [("STEPS = 120", "STEPS = 20")],
     "docs/tutorial/from-a-prompt.md:2": [("--train-lines 2000 --test-lines 50", "--train-lines 200 --test-lines 10")],
     "docs/howto/training.md:1": [("--train-lines 200 --test-lines 20", "--train-lines 80 --test-lines 10")],
@@ -65,29 +70,36 @@ SHORTER = {
     "examples/model/README.md:1": [("200 --test-lines 20", "80 --test-lines 10"), ("--epochs 3", "--epochs 2")],
 }
 """Sizes and patterns of some blocks, which change neither the commands nor what they have to do."""
-SHORT_DEMO = """
-for part in demo/test.en demo/test.de; do head -n 20 $part > part; mv part $part; done
+STEPS = 400
+"""The demo has 600; after 400 the model is good enough for the README."""
+DEMO = f"""
+from pathlib import Path
+from sgdec.demo.tour import FULL, demo
+demo(Path("demo"), 1, FULL{"" if EXHAUSTIVE else f"._replace(test=40, steps={STEPS})"}, print)
 """
+"""`make demo`, which translates the first sentences of the same text after a shorter training."""
+WITH_DEMO = ("README", "first-hour", "gallery")
+SHORT_DEMO = "for part in demo/test.en demo/test.de; do head -n 20 $part > part; mv part $part; done"
 """The tutorial decodes all sentences of the demo with six searches, and the gallery with nine."""
 NAMES = ("bag", "beam", "curse", "decode_this", "lattice")
 HANDOUTS = {name: f"examples/course/{name}/handout.md:1" for name in NAMES}
 ALIKE_HANDOUTS = {where for name, where in HANDOUTS.items() if name != "bag"}
 """Blocks that grade a starter: their files are also graded by tests/repository/test_course.py."""
-NOT_CODE = {"text", "bibtex", "toml", "yaml"}
+NO_OUTPUT = re.compile(
+    r"(sgdec|python|pip|make|git|cd|ray|uv|fstcompile|sha256sum|torchrun|pytest|import|examples/\w+/recipe\.sh)\b"
+    r"|\.venv/bin/|[A-Z]+=|\w+ = sgdec\.|logging\.|\d: python "
+)
+"""How text begins that no command has printed: commands that need data, models or a network."""
+FORMATS = {
+    "docs/howto/corpus.md": 1, "docs/howto/plugins.md": 1, "docs/reference/file-formats.md": 3,
+}  # fmt: skip
+"""Pages with formulas and parts of files, and how many."""
 SGDEC = os.pathsep.join(str(ROOT / part) for part in ("", "predictors", "decoders"))
 """The PYTHONPATH of this tree, which is that of the fixture `programs`."""
 
 
-def blocks(pages: list[Path]) -> list[tuple[str, str, str]]:
-    found = []
-    for page in pages:
-        for number, (_, language, code) in enumerate(BLOCK.findall(page.read_text(encoding="utf-8")), start=1):
-            if language not in NOT_CODE and not language.startswith("{"):  # a directive of the site
-                found.append((f"{page.relative_to(ROOT)}:{number}", language, dedent(code)))
-    return found
-
-
-ALONE = blocks([page for page in PAGES if page not in IN_ORDER])
+PAGES_RUN = {page: examples(page, ROOT) for page in PAGES}
+ALONE = [example for page, page_run in PAGES_RUN.items() if page not in IN_ORDER for example in page_run]
 
 
 def marks(where: str) -> list[pytest.MarkDecorator]:
@@ -95,38 +107,31 @@ def marks(where: str) -> list[pytest.MarkDecorator]:
 
 
 @pytest.fixture(scope="module")
-def small_demo(tmp_path_factory: pytest.TempPathFactory, programs: Path) -> Path:
-    """What is in place of ``make demo``."""
-    folder = tmp_path_factory.mktemp("small")
-    run("in place of make demo", "sh", "sgdec demo --quick --directory demo", folder, programs)
-    return folder / "demo"
+def made_demo(tmp_path_factory: pytest.TempPathFactory, programs: Path) -> tuple[Path, Printed]:
+    """The folder `demo`, and what `make demo` prints."""
+    folder = tmp_path_factory.mktemp("made")
+    return folder / "demo", run(Example("make demo", "python", DEMO, [], [], []), folder, programs)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("where", "language", "code"), [pytest.param(*block, id=block[0], marks=marks(block[0])) for block in ALONE]
+    "example", [pytest.param(example, id=example.where, marks=marks(example.where)) for example in ALONE]
 )
-def test_code_blocks_run(
-    where: str, language: str, code: str, tmp_path: Path, programs: Path, request: pytest.FixtureRequest
-) -> None:
-    if "import pynini" in code:
+def test_code_blocks_run(example: Example, tmp_path: Path, programs: Path) -> None:
+    if "import pynini" in example.code:
         optional("pynini")
-    if "demo/model" in code:
-        shutil.copytree(request.getfixturevalue("small_demo"), tmp_path / "demo", symlinks=True)
-        run("shorter", "sh", SHORT_DEMO, tmp_path, programs)
-    if "examples" in code:
+    if "examples" in example.code:
         copy_examples(tmp_path)
         for solution in (ROOT / "tests" / "course_solutions").glob("my_*.py"):
             shutil.copy(solution, tmp_path)
-    printed = run(where, language, shortened(where, code), tmp_path, programs)
-    if where in SHOWN_WHOLE:
-        page = (ROOT / where.partition(":")[0]).read_text(encoding="utf-8")
-        assert printed.rstrip() in page
+    printed = run(shortened(example), tmp_path, programs)
+    compare(example, printed)
+    compare_form(example, printed.out)
 
 
 def test_the_handouts_grade_their_starters_alike() -> None:
     """All but the names is equal, so to run one block is to run all."""
-    code = {where: code for where, _, code in ALONE}
+    code = {example.where: example.code for example in ALONE}
     for name, where in HANDOUTS.items():
         assert code[where] == code[HANDOUTS["bag"]].replace("bag", name)
         assert (ROOT / "examples" / "course" / name / "starter.py").is_file()
@@ -147,22 +152,68 @@ def test_a_page_runs_from_top_to_bottom(
         optional("pynini")
     if page.is_relative_to(ROOT / "examples"):
         copy_examples(tmp_path)
-    if page.stem in ("first-hour", "gallery"):
-        shutil.copytree(request.getfixturevalue("small_demo"), tmp_path / "demo", symlinks=True)
-        run("shorter", "sh", "" if EXHAUSTIVE else SHORT_DEMO, tmp_path, programs)
-    printed = ""
-    for where, language, code in blocks([page]):
-        if language == "python":
-            named = re.match(r"# ([\w/]+\.py)\n", code)
-            assert named, f"{where}: the first line of a file is a comment with its name"
-            (tmp_path / named[1]).parent.mkdir(exist_ok=True)
-            (tmp_path / named[1]).write_text(shortened(where, code), encoding="utf-8")
-        else:
-            printed += run(where, language, shortened(where, code), tmp_path, programs)
-    for note, output in QUOTED.findall(page.read_text(encoding="utf-8")):
-        assert (note or output) in printed, page
+    printed = Printed()
+    if page.stem in WITH_DEMO and page.parent in (ROOT, ROOT / "docs", ROOT / "docs" / "tutorial"):
+        demo, printed = request.getfixturevalue("made_demo")
+        shutil.copytree(demo, tmp_path / "demo", symlinks=True)
+        if page.stem != "README" and not EXHAUSTIVE:
+            subprocess.run(["sh", "-ec", SHORT_DEMO], cwd=tmp_path, check=True)
+    page_run = [shortened(example) for example in PAGES_RUN[page]]
+    for example in page_run:
+        assert example.language != "python" or example.file, f"{example.where}: the first line names the file"
+    type_page(page_run, tmp_path, lambda example: run(example, tmp_path, programs), printed.out)
     for shown in SHOWN.findall(page.read_text(encoding="utf-8")):
         assert (tmp_path / shown).stat().st_size, shown
+
+
+def test_everything_that_a_page_shows_of_an_output_is_compared() -> None:
+    """`examples` refuses an output that belongs to no block. All other text is a command, a format or recorded."""
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for block in blocks(page, ROOT):
+            if block.language == "python":
+                beside = re.findall(r"^ *print\(.*\)  # .*", block.code, re.MULTILINE)
+                assert beside == [], f"{block.where}: output belongs in a block `output`"
+            if block.remark and not block.language.startswith("{"):  # a directive of the site
+                assert (block.language, block.remark) == ("text", "recorded"), block.where
+                assert "ecorded" in text.replace("text recorded", ""), f"{block.where}: say where this was recorded"
+        formats = [
+            block.where
+            for block in blocks(page, ROOT)
+            if block.language == "text" and not block.remark and not NO_OUTPUT.match(block.code)
+        ]
+        assert len(formats) == FORMATS.get(str(page.relative_to(ROOT)), 0), f"{formats}: an output?"
+
+
+@pytest.mark.parametrize(
+    ("page", "printed"),
+    [
+        ("```sh\necho 1\n```\n\n```output\n2\n```\n", Printed("1\n")),
+        ("```sh\necho 1\n```\n\n```output\n1\n```\n", Printed("1\n2\n")),
+        ("```sh\necho 1\n```\n\n```output\nNote: a\n1\n```\n", Printed("1\n", "Note: b\n")),
+        ("```sh\necho 1\n```\n\nIt prints\n`two\nwords`.\n", Printed("two 2 words\n")),
+        ("```sh\nhead f\n```\n\n```output\n0.75 in 0.1 s\n```\n", Printed("0.77 in 0.2 s\n")),
+    ],
+)
+def test_a_page_that_shows_another_output_is_found(page: str, printed: Printed, tmp_path: Path) -> None:
+    (tmp_path / "page.md").write_text(page)
+    (example,) = examples(tmp_path / "page.md", tmp_path)
+    with pytest.raises(AssertionError, match=r"page\.md:1"):
+        compare(example, printed)
+
+
+def test_what_a_page_may_leave_out_and_what_varies_is_not_compared(tmp_path: Path) -> None:
+    shown = "```output\nNote: a\n1 of 2\n...\n0.75 in 0.1 s, 3.5 tokens/s, m#0123456789ab\n```\n"
+    (tmp_path / "page.md").write_text(f"```sh\nhead f\n```\n\n{shown}")
+    (example,) = examples(tmp_path / "page.md", tmp_path)
+    out = "1 of 2\nmore\nand more\n0.750 in 12 s, 99 tokens/s, m#ba9876543210\n"
+    compare(example, Printed(out, "b\nNote: a\n"))
+
+
+def test_an_output_without_a_block_before_it_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "page.md").write_text("```output\n1\n```\n")
+    with pytest.raises(AssertionError, match="no block before it"):
+        examples(tmp_path / "page.md", tmp_path)
 
 
 ALIKE = [
@@ -206,23 +257,28 @@ def test_forked_programs_do_what_new_processes_do(code: str, tmp_path: Path, pro
     assert found[0] == found[1]
 
 
-def shortened(where: str, code: str) -> str:
-    for whole, shorter in () if EXHAUSTIVE else SHORTER.get(where, ()):
-        assert code.count(whole) == 1, f"{where}: {whole!r} is shortened by this test"
+def shortened(example: Example) -> Example:
+    """A block as this run types it."""
+    if EXHAUSTIVE or example.where not in SHORTER:
+        return example
+    assert not example.shown + example.quoted, f"{example.where}: this output would not be compared"
+    code = example.code
+    for whole, shorter in SHORTER[example.where]:
+        assert code.count(whole) == 1, f"{example.where}: {whole!r} is shortened by this test"
         code = code.replace(whole, shorter)
-    return code
+    return example._replace(code=code)
 
 
 def copy_examples(folder: Path) -> None:
     shutil.copytree(ROOT / "examples", folder / "examples", ignore=shutil.ignore_patterns("__pycache__"))
 
 
-def run(where: str, language: str, code: str, folder: Path, programs: Path) -> str:
-    """Run one block in a folder, with this tree's sgdec on the path; return what it prints."""
+def run(example: Example, folder: Path, programs: Path) -> Printed:
+    """Run one block in a folder, with this tree's sgdec on the path."""
     path = os.pathsep.join([str(programs), os.environ["PATH"]])
     environment = {**os.environ, "PYTHONPATH": SGDEC, "PATH": path, "OMP_NUM_THREADS": "1"}
-    command = {"python": [str(programs / "python"), "-c", code], "sh": ["bash", "-euo", "pipefail", "-c", code]}
-    assert language in command, f"{where}: a code block in {language!r} cannot be run; use python, sh or text"
-    done = subprocess.run(command[language], cwd=folder, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, f"{where}\n{done.stdout}{done.stderr}"
-    return done.stdout + done.stderr
+    program, *others = command(example)
+    started = [shutil.which(program, path=path) or program, *others]
+    done = subprocess.run(started, cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, f"{example.where}\n{done.stdout}{done.stderr}"
+    return Printed(done.stdout, done.stderr)
