@@ -10,9 +10,10 @@
 - `text` is no output.
 
 Run as a program, with Python alone, it types the blocks of a page from top to bottom in the current folder, with the
-programs of PATH, and ends at the first one that fails or prints something else:
+programs of PATH, and ends at the first one that fails or prints something else. A second file has what was printed
+before, which recorded blocks are compared with; without it they are not:
 
-    python3 tests/helpers/documentation.py README.md
+    make demo | tee demo.txt && . .venv/bin/activate && python tests/helpers/documentation.py README.md demo.txt
 """
 
 from __future__ import annotations
@@ -89,14 +90,16 @@ def blocks(page: Path, root: Path) -> list[Block]:
 def examples(page: Path, root: Path) -> list[Example]:
     """The blocks that run. Raises AssertionError for output that belongs to none of them."""
     found: list[Example] = []
+    before = ""
     for block in blocks(page, root):
         if block.language in RUNNING:
             found.append(Example(block.where, block.language, block.code, [], [], []))
         elif block.language == "output":
             assert found, f"{block.where}: no block before it prints this"
             found[-1].shown.append(block.code)
-        elif block.remark == "recorded" and found:
+        elif block.remark == "recorded" and before != "text" and found:
             found[-1].recorded.append(block.code)
+        before = block.language
         if found:
             found[-1].quoted.extend(" ".join(quoted.split()) for quoted in QUOTED.findall(block.prose))
     return found
@@ -165,11 +168,11 @@ def _close(shown: str, printed: str) -> bool:
     return math.isclose(float(shown), float(printed), rel_tol=1e-4, abs_tol=1.01 * 10.0**-digits)
 
 
-def type_page(page: list[Example], folder: Path, run: Callable[[Example], Printed], everything: str = "") -> None:
+def type_page(page: list[Example], folder: Path, run: Callable[[Example], Printed], everything: str | None) -> None:
     """Run the blocks of a page from top to bottom in a folder. Python blocks that name their file are saved, and run
     if the page shows what they print.
 
-    ``everything``: what was printed before the first one.
+    ``everything``: what was printed before the first one; None = do not compare recorded blocks.
     """
     for example in page:
         if example.file:
@@ -179,9 +182,10 @@ def type_page(page: list[Example], folder: Path, run: Callable[[Example], Printe
                 continue
             example = example._replace(language="sh", code=f"python {example.file}")
         printed = run(example)
-        everything += f"{printed.out}\n{printed.err}\n"
         compare(example, printed)
-        compare_form(example, everything)
+        if everything is not None:
+            everything += f"{printed.out}\n{printed.err}\n"
+            compare_form(example, everything)
 
 
 def command(example: Example) -> list[str]:
@@ -202,8 +206,9 @@ def _run(example: Example) -> Printed:
 
 
 if __name__ == "__main__":
-    page = Path(sys.argv[1]).resolve()
+    page, *others = map(Path, sys.argv[1:])
+    everything = others[0].read_text(encoding="utf-8") if others else None
     try:
-        type_page(examples(page, page.parent), Path.cwd(), _run)
+        type_page(examples(page, page.parent), Path.cwd(), _run, everything)
     except AssertionError as error:
         sys.exit(str(error))
