@@ -271,6 +271,8 @@ TARGETS: tuple[FileTarget, ...] = (
     decode("extlength", "extlength,wc --extlength.path lengths.txt", "lengths.txt:text"),
     target("length", "decode --predictors length,wc --length.weights length.weights --tokenizer letters.spm in.txt",
            "in.txt letters.spm length.weights:text", rows=SENTENCES),
+    target("length of ids", "decode --predictors length,wc --length.weights length.weights --length.text in.txt "
+           "--vocab-size 9 --input-format ids in.ids", "in.ids length.weights in.txt:text", rows=SENTENCES),
     decode("idxmap", "idxmap:wc --idxmap.path tokens.map --idxmap.src_path source.map",
            "tokens.map:text source.map=tokens.map:text"),
     decode("word2char", "word2char:wc --word2char.path spellings.map", "spellings.map:text"),

@@ -303,7 +303,15 @@ class LoadedRun:
         return outcome if self._copier is None else self._copier.respell(outcome)
 
     def reader(self, format: Literal["text", "ids"]) -> SourceReader:
-        """A reader of sentences in this format. Raises UsageError for text without a vocabulary."""
+        """A reader of sentences in this format.
+
+        Raises UsageError for text without a vocabulary, and for ids if the run copies words from the text.
+        """
+        if format == "ids" and self._copier is not None:
+            raise UsageError(
+                "--copy-unknown copies words from the text of the source, and token ids have no text. Give text with "
+                "--input-format text, or omit --copy-unknown."
+            )
         return SourceReader(self.parts.vocabularies.source, format, self.lengths, self.settings.max_source_length)
 
     def _found(self, scheduler: Scheduler, sentences: Sentences, errors: Errors) -> Findings:

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from sgdec.arrays import Array, Floats, Ints
-from sgdec.context import Vocabularies
+from sgdec.context import Vocabularies, Vocabulary
 from sgdec.renamed import FormerTraits, former_names
 from sgdec.scores import FORBIDDEN, Scores, SparseRow
 from sgdec.sums import exact_sum
@@ -96,9 +96,13 @@ class Source:
     tokens: tuple[int, ...]
     """Source tokens, without ``<s>`` and ``</s>``."""
     text: str | None = None
-    """The line as it was read, if it was text."""
+    """The line as it was read; None for token ids."""
     max_length: int | None = None
     """At most this many target tokens before ``</s>``; None = no limit."""
+
+    def spell(self, vocabulary: Vocabulary) -> str:
+        """Its text; if it is not known, that of the tokens in their vocabulary."""
+        return vocabulary.decode(self.tokens) if self.text is None else self.text
 
 
 class Traits(FormerTraits):

@@ -57,6 +57,7 @@ from pydantic import Field
 import sgdec
 from sgdec import Context, Decoder, DecoderSpec, Hypothesis, Result, SearchSpace, SgdecError, UsageError, UtilitySpec
 from sgdec.arrays import Floats, Ints
+from sgdec.protocol import Source
 from sgdec.utility import Aggregates, aggregated, pairwise
 from sgdec_decoders._fewer_utilities import Estimates, halve, prune
 
@@ -101,7 +102,7 @@ class MbrDecoder(Decoder):
     def __post_init__(self, context: Context | None) -> None:
         """Raises UsageError for an inner `mbr`, for options of another method, and for a utility that cannot do what
         ``method`` says."""
-        self._vocabulary = context.vocabularies.target if context else None
+        self._source_vocabulary, self._vocabulary = context.vocabularies if context else (None, None)
         for name, spec in (("candidates", self.candidates), ("references", self.references)):
             if spec is not None and isinstance(spec.decoder, MbrDecoder):
                 raise UsageError(f"mbr: {name} are those of another mbr, whose list has few; give sample or beam.")
@@ -133,7 +134,7 @@ class MbrDecoder(Decoder):
             estimates = self._estimated(list(candidates), references, space)
             expected, best = estimates.expected, estimates.ranking()
         else:
-            expected = self._expected(list(candidates), references, space.source.text)
+            expected = self._expected(list(candidates), references, self._text(space.source))
             best = np.argsort(-expected, kind="stable")
         firsts = [same[0] for same in candidates.values()]
         scores = np.minimum.accumulate(expected[best]).tolist()
@@ -166,9 +167,10 @@ class MbrDecoder(Decoder):
     ) -> Estimates:
         """The estimates of their expected utilities, and which of them were dropped when."""
         utility, texts, weights = self.utility.utility, list(references), self._weights(list(references.values()))
+        source = self._text(space.source)
 
         def utilities(of: Ints, to: Ints) -> Floats:
-            return pairwise(utility, [candidates[c] for c in of], [texts[r] for r in to], space.source.text)
+            return pairwise(utility, [candidates[c] for c in of], [texts[r] for r in to], source)
 
         estimates = Estimates(utilities, len(candidates), weights, space.generator(DRAW, 0))
         if self.method == "pruned":
@@ -176,6 +178,9 @@ class MbrDecoder(Decoder):
         else:
             halve(estimates, self.budget or max(1, len(candidates) * estimates.unused // 4))
         return estimates
+
+    def _text(self, source: Source) -> str | None:
+        return source.text if self._source_vocabulary is None else source.spell(self._source_vocabulary)
 
     def _by_text(self, result: Result) -> dict[str, list[Hypothesis]]:
         """The hypotheses of each text, in the order of the list; without a vocabulary, of each sequence of tokens."""

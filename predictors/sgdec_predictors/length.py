@@ -2,9 +2,9 @@
 
     P(n) = Gamma(n - o + r) / ((n - o)! Gamma(r)) p^(n - o) (1 - p)^r,    n = o, o + 1, ... tokens before ``</s>``
 
-with r and p computed from the source line's features (`sgdec.models.length`) and o the offset. The offset is positive
-if every hypothesis has tokens that the distribution does not count; if o is negative, P is renormalised over n >= 0.
-Over all lengths it sums to one.
+with r and p computed from features of the source's text (`sgdec.models.length`) and o the offset. The offset is
+positive if every hypothesis has tokens that the distribution does not count; if o is negative, P is renormalised over
+n >= 0. Over all lengths it sums to one.
 
 After n tokens ``</s>`` scores the hazard, ``log P(n) - log P(n or more)``, and every other token ``log P(more than
 n) - log P(n or more)``: the factors of the chain rule, so that a hypothesis of n tokens has log P(n) in total. With
@@ -25,8 +25,9 @@ from typing import Annotated, NamedTuple
 from pydantic import Field
 
 import sgdec
-from sgdec import EOS, BatchPredictor, SgdecError, Source
-from sgdec.files import read_length_weights
+from sgdec import EOS, BatchPredictor, Context, SgdecError, Source, UsageError
+from sgdec.errors import counted
+from sgdec.files import read_length_weights, read_lines
 from sgdec.models.length import LengthWeights, NegativeBinomial
 from sgdec.protocol import FORBIDDEN, SparseRow
 from sgdec.relaxations import Constant, Relaxation
@@ -55,6 +56,13 @@ class LengthPredictor(Counting):
                 "the biases of r and p at the end"
             ),
         ],
+        text: Annotated[
+            str | None,
+            Field(
+                description="file with the text of the sources, one line per sentence, .gz too, for an input of "
+                "token ids; default: the text of the input, or what its ids spell in the source vocabulary"
+            ),
+        ] = None,
         point: Annotated[
             bool, Field(description="true: only </s> is scored, with all of log P; false: each token, by hazards")
         ] = False,
@@ -65,18 +73,22 @@ class LengthPredictor(Counting):
                 "length_model_offset; shorter lengths than it are impossible (in SGNMT they score as length 1 does)"
             ),
         ] = 0,
+        context: Context | None = None,
     ) -> None:
-        """Raises SgdecError if the weights cannot be read or their number is wrong."""
+        """Raises SgdecError if a file cannot be read, or the number of weights is wrong."""
         try:
             self._weights = _weights(weights)
+            self._lines = None if text is None else tuple(read_lines(text))
         except SgdecError as error:
             raise SgdecError(f"length: {error}") from None
+        self._path = text
+        self._vocabulary = context.vocabularies.source if context else None
         self._point = point
         self._offset = offset
         self._sentences = Sentences[_Sentence]()
 
     def initialize_batch(self, sources: Sequence[Source]) -> list[int]:
-        """Compute the features from the text of a source; without text, from the tokens joined by blanks."""
+        """Raises UsageError if the text of the sources is not known, SgdecError if the file has too few lines."""
         sentences = list(map(self._sentence, sources))  # all, before one of them takes numbers
         return list(map(self._sentences.begin, sentences))
 
@@ -119,8 +131,7 @@ class LengthPredictor(Counting):
         return self._sentences.find(state)[0].relaxations
 
     def _sentence(self, source: Source) -> _Sentence:
-        line = source.text if source.text is not None else " ".join(map(str, source.tokens))
-        lengths = _Lengths(self._weights.distribution(line), self._offset)
+        lengths = _Lengths(self._weights.distribution(self._text(source)), self._offset)
         limit = math.inf if source.max_length is None else source.max_length
         row = lru_cache(None)(partial(lengths.row, self._point))
         exact = limit < COUNTED
@@ -131,6 +142,24 @@ class LengthPredictor(Counting):
             beyond=None if exact else (-math.inf, 0.0),
         )
         return _Sentence(lengths, limit, row, (by_length, Constant(-math.inf, 0.0)))
+
+    def _text(self, source: Source) -> str:
+        if self._lines is not None:
+            if source.id > len(self._lines):
+                found = counted(len(self._lines), "line")
+                raise SgdecError(
+                    f"length: {self._path} has {found}, so none for sentence {source.id}. Expected one line per "
+                    "source sentence."
+                )
+            return self._lines[source.id - 1]
+        if self._vocabulary is not None:
+            return source.spell(self._vocabulary)
+        if source.text is None and any((*self._weights.r[:-1], *self._weights.p[:-1])):  # biases need no text
+            raise UsageError(
+                "length: the weights are for features of the source's text, and the input has only token ids. Give "
+                "the text, one line per sentence, as --length.text FILE."
+            )
+        return source.text or ""
 
     def _left(self, sentence: _Sentence, n: int, end: int) -> float:
         """The score that remains for a hypothesis of ``end`` tokens after n of them."""

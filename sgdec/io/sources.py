@@ -107,7 +107,7 @@ class SourceReader:
         if self.format == "text":
             assert self.vocabulary is not None
             return self.source(number, self.vocabulary.encode(text), text)
-        return self.source(number, tuple(map(_token, text.split())), text)
+        return self.source(number, tuple(map(_token, text.split())))
 
     def source(self, number: int, tokens: tuple[int, ...], text: str | None = None) -> Source:
         """Sentence ``number``. Raises SgdecError if it is empty, too long or has invalid tokens."""

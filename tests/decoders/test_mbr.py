@@ -21,7 +21,9 @@ from sgdec_decoders.mbr import MbrDecoder
 import sgdec
 from sgdec import BOS, EOS, Decoder, DecoderSpec, Hypothesis, Result, SearchSpace, SgdecError, UsageError, UtilitySpec
 from sgdec.cli.main import main
+from sgdec.context import Context, Vocabularies
 from sgdec.testing import Table
+from sgdec.text.words import SPECIAL, WordVocabulary
 from sgdec.utility import Utility, aggregated, pairwise
 from tests.helpers.oracles import opened, tiny
 from tests.helpers.places import ROOT
@@ -320,6 +322,27 @@ def test_a_reference_without_weight_counts_nothing_and_all_without_weight_are_an
     for score in (-math.inf, math.inf):
         with pytest.raises(SgdecError, match=f"mbr: the highest log-weight of a pseudo-reference is {score}; expect"):
             decoder(score, score).decode(opened(SPACE))
+
+
+class Reading(Utility):
+    """Remembers the sources."""
+
+    def __init__(self) -> None:
+        self.sources: set[str | None] = set()
+
+    def pairwise(self, hypotheses: Any, references: Any, source: Any) -> Any:
+        self.sources.add(source)
+        return np.zeros((len(hypotheses), len(references)))
+
+
+@pytest.mark.parametrize("method", ["pairwise", *FEWER])
+def test_a_utility_gets_the_text_of_token_ids_if_there_is_a_vocabulary(method: Any) -> None:
+    words = WordVocabulary([*SPECIAL, "a", "dog"])
+    for source, text in ((words, "a dog a"), (None, None)):
+        utility = Reading()
+        context = Context(vocabularies=Vocabularies(source=source))
+        search(MbrDecoder(utility=UtilitySpec(utility), method=method, context=context), SPACE)
+        assert utility.sources == {text}
 
 
 class Broken(Utility):

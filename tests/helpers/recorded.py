@@ -49,7 +49,7 @@ OPTIONS = {
     },
     "wc": {"token": "wc_word"},
     "unkc": {"lambdas": "unk_count_lambdas"},
-    "length": {"weights": "length_model_weights", "point": "use_length_point_probs"},
+    "length": {"weights": "length_model_weights", "point": "use_length_point_probs", "text": "src_test_raw"},
     "extlength": {"path": "extlength_path"},
     "ngramc": {"path": "ngramc_path", "order": "ngramc_order", "discount": "ngramc_discount_factor"},
     "fsttok": {"path": "fsttok_path"},
@@ -108,12 +108,10 @@ def translated(case: Case) -> RunConfig:
 
 
 def source_of(case: Case, recorded: Options) -> Source:
-    """The sentence; its text is a line of the raw source, where the case has one."""
+    """The sentence, as token ids."""
     tokens = tuple(map(int, recorded["src"].split()))
-    raw = case["options"].get("src_test_raw")
-    text = _lines(groups() / case["group"] / raw)[recorded["id"] - 1] if raw else None
     limit = math.floor(float(case["options"].get("max_len_factor", 2)) * len(tokens))
-    return Source(recorded["id"], tokens, text, max_length=limit)
+    return Source(recorded["id"], tokens, max_length=limit)
 
 
 def dropped_there(case: Case, sentence: int) -> float:
@@ -135,7 +133,8 @@ def _predictor_options(plugin: str, given: Options, folder: Path) -> dict[str, A
     options = {ours: given[theirs] for ours, theirs in OPTIONS[plugin].items() if theirs in given}
     if plugin in WITHOUT_WEIGHTS:
         options.setdefault("use_weights", "false")
-    return {key: _path(folder, value) if key.endswith("path") else value for key, value in options.items()}
+    files = {"path", "src_path", "text"}
+    return {key: _path(folder, value) if key in files else value for key, value in options.items()}
 
 
 def _decoder_options(decoder: str, given: Options) -> dict[str, Any]:
@@ -147,11 +146,6 @@ def _decoder_options(decoder: str, given: Options) -> dict[str, Any]:
 
 def _path(folder: Path, path: str) -> str:
     return str(folder / path.replace("%d", "{id}"))
-
-
-@cache
-def _lines(path: Path) -> list[str]:
-    return path.read_text().splitlines()
 
 
 @cache

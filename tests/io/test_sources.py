@@ -62,6 +62,11 @@ def test_ids_are_read_as_they_are() -> None:
     assert only(IDS, b" 7 0\t12 \r\n").tokens == (7, 0, 12)
 
 
+def test_ids_are_no_text() -> None:
+    """What reads the text of a source would take their digits for it."""
+    assert only(IDS, b"7 0 12\n").text is None
+
+
 def test_text_needs_a_vocabulary_before_anything_is_read() -> None:
     with pytest.raises(UsageError, match="--tokenizer FILE, or token ids with --input-format ids"):
         SourceReader(None)

@@ -15,12 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sgdec_predictors.length import LengthPredictor
 
-from sgdec import EOS, SgdecError, Source
+from sgdec import EOS, Context, SgdecError, Source, UsageError
+from sgdec.context import Vocabularies
 from sgdec.io.lengths import read_length_weights, write_length_weights
 from sgdec.models.length import LengthWeights, NegativeBinomial, features_of
 from sgdec.plugins.options import configure
 from sgdec.search.constellation import Constellation
 from sgdec.testing import enumerate_space, score_path
+from sgdec.text.words import SPECIAL, WordVocabulary
 from tests.helpers.breadth import examples
 from tests.helpers.contracts import PluginContract, SearchContract
 
@@ -131,9 +133,29 @@ def test_biases_may_be_left_out() -> None:
     assert LengthWeights.of_numbers(range(10)) == ((0, 1, 2, 3, 4, 0.0), (5, 6, 7, 8, 9, 0.0))
 
 
-def test_without_text_the_line_is_that_of_the_token_ids() -> None:
-    predictor = LengthPredictor(SGNMT)
-    assert totals(predictor, 5, Source(1, (31, 4))) == totals(predictor, 5, Source(1, (31, 4), "31 4"))
+def test_the_text_of_token_ids_is_a_line_of_a_file(tmp_path: Path) -> None:
+    """As SGNMT's ``src_test_raw``; `tests/whole/test_cases.py` compares it with SGNMT."""
+    path = tmp_path / "raw.txt"
+    path.write_text(f"another line\n{LINE}\n")
+    expected = totals(LengthPredictor(SGNMT), 5, Source(1, (3,), LINE))
+    for source in (Source(2, (31, 4)), Source(2, (31, 4), "31 4")):
+        assert totals(LengthPredictor(SGNMT, text=str(path)), 5, source) == expected
+    with pytest.raises(SgdecError, match=r"length: .*raw\.txt has 2 lines, so none for sentence 3\. Expected one"):
+        LengthPredictor(SGNMT, text=str(path)).initialize_batch([Source(3, (31, 4))])
+    with pytest.raises(SgdecError, match=r"length: .*none\.txt"):
+        LengthPredictor(SGNMT, text=str(tmp_path / "none.txt"))
+
+
+def test_the_text_of_token_ids_is_what_they_spell() -> None:
+    words = WordVocabulary([*SPECIAL, "two", "words,"])
+    predictor = LengthPredictor(SGNMT, context=Context(vocabularies=Vocabularies(source=words)))
+    assert totals(predictor, 5, Source(1, (3, 4))) == totals(predictor, 5, Source(1, (3, 4), "two words,"))
+
+
+def test_digits_of_token_ids_are_not_taken_for_text() -> None:
+    with pytest.raises(UsageError, match=r"only token ids\. Give the text, .* as --length\.text FILE\.$"):
+        LengthPredictor(SGNMT).initialize_batch([Source(1, (31, 4))])
+    assert totals(with_parameters(3.0, 0.5), 2, Source(1, (31, 4))), "biases need no text"
 
 
 def test_with_point_only_the_end_is_scored() -> None:
@@ -244,9 +266,10 @@ class TestLength(PluginContract):
     plugin = "length"
 
     def prepare(self, folder: Path) -> dict[str, Any]:
-        return {"weights": SGNMT}
+        (folder / "raw.txt").write_text(f"{LINE}\nab.\n\n{LINE}\n")
+        return {"weights": SGNMT, "text": str(folder / "raw.txt")}
 
 
 class TestLengthAtOnce(TestLength):
     def prepare(self, folder: Path) -> dict[str, Any]:
-        return {"weights": SGNMT, "point": True, "offset": 1}
+        return {**super().prepare(folder), "point": True, "offset": 1}

@@ -125,3 +125,5 @@ def test_unknown_words_are_copied_where_it_is_asked_for(tmp_path: Path, run: Any
     message = run("decode", "--predictors", "wc", "--vocab-size", "9", "--copy-unknown", "--input-format", "ids",
                   f"{tmp_path}/ref.ids", status=2)  # fmt: skip
     assert "words can be copied only from words to words" in message
+    message = run("decode", *options, "--copy-unknown", "--input-format", "ids", f"{tmp_path}/ref.ids", status=2)
+    assert "token ids have no text. Give text with --input-format text, or omit --copy-unknown." in message

@@ -58,7 +58,7 @@ class Reader:
 
     def _text(self, source: Source) -> str:
         assert self._vocabulary is not None
-        text = self._vocabulary.decode(source.tokens) if source.text is None else source.text
+        text = source.spell(self._vocabulary)
         mark = self._vocabulary.mark_in(text)
         if mark is not None:
             raise SgdecError(

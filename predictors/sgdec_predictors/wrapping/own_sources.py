@@ -13,7 +13,7 @@ def in_own_tokens(sources: Sequence[Source], run: Vocabulary | None, own: Vocabu
     """The sources in the tokens of ``own``, if the run has another source vocabulary; otherwise as they are."""
     if run is None or own is None or run.fingerprint == own.fingerprint:
         return list(sources)
-    texts = [source.text if source.text is not None else run.decode(source.tokens) for source in sources]
+    texts = [source.spell(run) for source in sources]
     return [
         replace(source, tokens=own.encode(text), text=text) for source, text in zip(sources, texts, strict=True)
     ]
