@@ -40,6 +40,10 @@ LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """The variable by which Ray listens on 127.0.0.1 only if it is 0, in spite of its name on all systems."""
 STATUS = (sys.executable, "-P", "-m", "ray.scripts.scripts", "status")
 """The command ``ray status``, which need not be on the path."""
+SOCKET = "s/session_2026-01-31_12-00-00_123456_4194304/sockets/plasma_store"
+"""The longest path of a socket in the folder of a cluster."""
+LONGEST = 103 if sys.platform == "darwin" else 107
+"""The most bytes of the path of a socket."""
 REMOVER = 'cat; sleep 2; rm -rf "$0"'
 """Waits for the end of its input, and for that of Ray's processes."""
 _NO_TOKEN = re.compile("AuthenticationError|find an authentication token")
@@ -154,20 +158,39 @@ def _started(ray: Any, cpus: int, gpus: float) -> ExitStack:
 def _session_folder() -> Iterator[str]:
     """A folder that is removed at the end, or by a process that outlives this one, if this one is killed.
 
-    Raises UsageError without a POSIX shell.
+    Raises UsageError without a POSIX shell, or without a place for the folder.
     """
     if shutil.which("sh") is None:
         raise UsageError(
             "the engine ray starts a cluster only where there is a POSIX shell (sh). Give the --ray.address of a "
             "cluster, or --engine local."
         )
-    folder = tempfile.mkdtemp(prefix="sgdec-ray-")
+    folder = _short_folder()
     with subprocess.Popen(
         ["sh", "-c", REMOVER, folder], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True
     ) as remover:
         yield os.path.join(folder, "s")  # Ray lets all users write to it, and its sockets are in it
         shutil.rmtree(folder, ignore_errors=True)
         remover.kill()
+
+
+def _short_folder() -> str:
+    """A new folder that is closed to other users, with room for the names of sockets.
+
+    It is among the temporary files, or if their folder has a long name, as on macOS, elsewhere. Raises UsageError if
+    there is no such place.
+    """
+    for place in (None, os.environ.get("XDG_RUNTIME_DIR"), "/tmp"):
+        with suppress(OSError):
+            folder = tempfile.mkdtemp(prefix="sgdec-ray-", dir=place)
+            if len(os.fsencode(os.path.join(folder, SOCKET))) <= LONGEST:
+                return folder
+            os.rmdir(folder)
+    room = LONGEST - len(f"/sgdec-ray-12345678/{SOCKET}")
+    raise UsageError(
+        f"the engine ray puts sockets into a folder that can be written and has a name of at most {room} bytes. Set "
+        "TMPDIR to such a folder, give the --ray.address of a cluster, or --engine local."
+    )
 
 
 def import_ray() -> Any:

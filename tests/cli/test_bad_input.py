@@ -20,6 +20,7 @@ import torch
 
 from sgdec.checkpoints.files import load_tensors, save_tensors
 from sgdec.cli.main import main
+from tests.helpers.background import heed_interrupts
 from tests.helpers.lattice_files import write_automaton
 from tests.helpers.tiny_models import write_checkpoint, write_lattice
 
@@ -367,11 +368,6 @@ def start(*args: str, cwd: Path, stdout: int = subprocess.PIPE) -> subprocess.Po
     return subprocess.Popen(
         command, cwd=cwd, stdout=stdout, stderr=subprocess.PIPE, text=True, preexec_fn=heed_interrupts
     )
-
-
-def heed_interrupts() -> None:
-    """A test run in the background of a shell ignores SIGINT, and so would its children."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 needs_full = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")

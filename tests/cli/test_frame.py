@@ -18,6 +18,7 @@ import pytest
 
 from sgdec.cli.main import COMMANDS, LazyGroup, main, sgdec
 from sgdec.errors import SgdecError, UsageError
+from tests.helpers.background import heed_interrupts
 
 HEAVY = ("torch", "pynini", "sentencepiece", "kenlm", "numpy", "pydantic", "sacrebleu")
 PLUGINS = ("sgdec_predictors", "sgdec_decoders", "sgdec.models")
@@ -203,8 +204,7 @@ def test_ctrl_c_is_status_130(tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        # A test run in the background of a shell ignores SIGINT, and so would its children.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=heed_interrupts,
     ) as process:
         assert process.stdout is not None and process.stderr is not None
         assert process.stdout.readline() == "ready\n"

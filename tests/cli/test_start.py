@@ -13,6 +13,7 @@ import pytest
 from sgdec.cli import streams
 from sgdec.cli.main import main
 from sgdec.cli.start import interrupt
+from tests.helpers.background import heed_interrupts
 from tests.helpers.places import ROOT
 
 PATHS = [str(ROOT / part) for part in ("", "predictors", "decoders")]
@@ -31,7 +32,7 @@ def run(folder: Path, call: str, *paths: str) -> tuple[int, str, str]:
     """A shell's call of ``sgdec``, with modules from further ``paths``: exit status, output and errors."""
     ran = subprocess.run(
         ["bash", "-c", f"exec {sys.executable} -m sgdec {call}"], cwd=folder, capture_output=True, text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([*paths, *PATHS])},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([*paths, *PATHS])}, preexec_fn=heed_interrupts,
     )  # fmt: skip
     return ran.returncode, ran.stdout, ran.stderr
 

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
+from tests.helpers.background import short_folder
 from tests.helpers.engine_runs import PLUGIN, descendants, lives
 from tests.helpers.freezing import FREEZE
 from tests.helpers.places import ROOT
@@ -29,11 +29,14 @@ AGENTS = ("ray::DashboardAgent", "ray::RuntimeEnvAgent")
 
 
 @pytest.fixture
-def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The folder of temporary files, with a short name, because sockets are in it."""
-    with TemporaryDirectory(prefix="r", ignore_cleanup_errors=True) as folder:
-        monkeypatch.setenv("TMPDIR", folder)
-        yield Path(folder)
+def places(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Path]]:
+    """The folder of temporary files, whose name leaves no room for sockets, and the one that has room."""
+    with short_folder() as folder:
+        places = [folder / "long" / ("e" * 60), folder / "short"]
+        for variable, place in zip(("TMPDIR", "XDG_RUNTIME_DIR"), places, strict=True):
+            place.mkdir(parents=True)
+            monkeypatch.setenv(variable, str(place))
+        yield places
 
 
 def listening(processes: list[int]) -> set[str]:
@@ -56,7 +59,9 @@ def listening(processes: list[int]) -> set[str]:
 
 
 @pytest.mark.parametrize(("engine", "killed"), [("local", True), ("ray", True), ("ray", False)])
-def test_all_processes_end_with_their_starter(tmp_path: Path, temporary: Path, engine: str, killed: bool) -> None:
+def test_all_processes_end_with_their_starter(
+    tmp_path: Path, places: list[Path], engine: str, killed: bool
+) -> None:
     """They also do so if it is killed while native code holds a worker."""
     if engine == "ray":
         pytest.importorskip("ray", reason="ray is not installed")
@@ -87,7 +92,7 @@ def test_all_processes_end_with_their_starter(tmp_path: Path, temporary: Path, e
             said, _ = starter.communicate(timeout=180)
             assert starter.returncode == 0, said
             assert [line.partition(":")[0] for line in said.splitlines()] == ["d", "d"], said
-            assert not list(temporary.iterdir())
+            assert not [file for place in places for file in place.iterdir()]
     limit = time.monotonic() + 30
     while left := [process for process in family if lives(process)]:
         if all(lives(process) in AGENTS for process in left):
@@ -97,4 +102,4 @@ def test_all_processes_end_with_their_starter(tmp_path: Path, temporary: Path, e
         time.sleep(0.1)
     for process in left:
         os.kill(process, signal.SIGKILL)
-    assert not list(temporary.glob("sgdec-ray-*"))
+    assert not [folder for place in places for folder in place.glob("sgdec-ray-*")]

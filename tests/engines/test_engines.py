@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory, gettempdir
+from tempfile import gettempdir
 from typing import Any
 
 import pytest
@@ -23,6 +23,7 @@ from sgdec.corpus.starting import Plan, start
 from sgdec.corpus.stores import FolderStore
 from sgdec.engines.local import Local
 from sgdec.engines.ray import Ray
+from tests.helpers.background import short_folder
 from tests.helpers.engine_runs import MARK, corpus, gone, marked, ready, rows, started, until, work
 from tests.helpers.freezing import FREEZE
 from tests.helpers.trap import ABORT, BLOAT, KILL, SLOW
@@ -55,8 +56,8 @@ def cluster(mark: str) -> Iterator[Any]:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         Path(gettempdir(), "ray").mkdir(exist_ok=True)  # `Cluster` writes a file there, and does not make the folder
         node = {"num_cpus": 1, "object_store_memory": 80 << 20, "include_dashboard": False}
-        with TemporaryDirectory(prefix="r", ignore_cleanup_errors=True) as folder:  # a short name: sockets are in it
-            made = Cluster(initialize_head=True, head_node_args={**node, "temp_dir": folder})
+        with short_folder() as folder:
+            made = Cluster(initialize_head=True, head_node_args={**node, "temp_dir": str(folder)})
             made.node = node
             try:
                 ray.init(address=made.address, log_to_driver=False, logging_level="ERROR")

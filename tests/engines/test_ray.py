@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -22,6 +23,7 @@ from sgdec.engines.ray import Ray, _Host
 from sgdec.engines.ray_clusters import Head, check_answer, import_ray
 from sgdec.errors import SgdecError, UsageError
 from sgdec.plugins.host import install_hint
+from tests.helpers.background import short_folder
 from tests.helpers.places import ROOT
 
 
@@ -147,6 +149,46 @@ def test_the_folder_of_a_private_cluster_is_closed_to_others_and_removed(monkeyp
         os.makedirs(folder)
         raise KeyboardInterrupt
     assert not Path(folder).parent.exists()
+
+
+def test_the_folder_of_a_private_cluster_has_room_for_its_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system says how long the path of a socket can be."""
+    with short_folder() as folder:
+        other = folder / "runtime"
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(other))
+        chosen = []
+        for place in [other, *(folder / ("t" * letters) for letters in range(1, 12))]:
+            place.mkdir()
+            monkeypatch.setattr(tempfile, "tempdir", str(place))
+            made = Path(ray_clusters._short_folder())
+            assert made.stat().st_mode & 0o777 == 0o700
+            assert _has_room(made / ray_clusters.SOCKET)
+            chosen.append(made.parent)
+            if made.parent != place:
+                assert made.parent == other and not list(place.iterdir())
+                assert not _has_room(place / made.name / ray_clusters.SOCKET)
+        assert chosen.count(other) in range(2, 11)
+
+
+def _has_room(path: Path) -> bool:
+    """Whether a socket can have this path."""
+    path.parent.mkdir(parents=True)
+    with socket.socket(socket.AF_UNIX) as server:
+        try:
+            server.bind(str(path))
+        except OSError as error:
+            assert "too long" in str(error)
+            return False
+    return True
+
+
+def test_without_a_place_for_sockets_there_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(ray_clusters, "LONGEST", 10)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "none"))
+    with pytest.raises(UsageError, match=r"Set TMPDIR to such a folder, give the --ray.address of a") as caught:
+        ray_clusters._short_folder()
+    assert "\n" not in str(caught.value) and not list(tmp_path.iterdir())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the numbers are those of Linux")

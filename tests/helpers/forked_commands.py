@@ -16,11 +16,9 @@ import os
 import pkgutil
 import runpy
 import selectors
-import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import traceback
 from collections.abc import Iterator
@@ -28,6 +26,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from tests.helpers.background import short_folder
 
 LIBRARIES = ("torch", "torch._dynamo", "torch.utils.tensorboard", "matplotlib.pyplot", "numpy",
              "matplotlib.backends.backend_agg", "pydantic.dataclasses", "pydantic.type_adapter", "pluggy",
@@ -68,27 +68,26 @@ def forked_commands(paths: str) -> Iterator[Path]:
     if not hasattr(os, "pidfd_open"):
         yield Path(sys.executable).parent
         return
-    folder = Path(tempfile.mkdtemp(prefix="sgdec-"))
-    address = str(folder / "socket")
-    client = CLIENT.format(python=sys.executable, paths=paths, address=address, limits=LIMITS)
-    for name in ("sgdec", "python"):
-        (folder / name).write_text(client)
-        (folder / name).chmod(0o755)
-    environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
-    with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(address)
-        listening.listen()
-        command = [sys.executable, __file__, str(listening.fileno())]
-        server = subprocess.Popen(
-            command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            pass_fds=[listening.fileno()], process_group=0,
-        )  # fmt: skip
-    try:
-        yield folder
-    finally:
-        server.kill()
-        server.communicate()
-        shutil.rmtree(folder)
+    with short_folder() as folder:
+        address = str(folder / "socket")
+        client = CLIENT.format(python=sys.executable, paths=paths, address=address, limits=LIMITS)
+        for name in ("sgdec", "python"):
+            (folder / name).write_text(client)
+            (folder / name).chmod(0o755)
+        environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(address)
+            listening.listen()
+            command = [sys.executable, __file__, str(listening.fileno())]
+            server = subprocess.Popen(
+                command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                pass_fds=[listening.fileno()], process_group=0,
+            )  # fmt: skip
+        try:
+            yield folder
+        finally:
+            server.kill()
+            server.communicate()
 
 
 def serve(listening: socket.socket) -> None:
