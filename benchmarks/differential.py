@@ -438,7 +438,7 @@ KINDS: Mapping[str, Callable[[np.random.Generator], Any]] = {
     "forcedlst": lambda rng: plugin("forcedlst", path="nbest"),
     "trie": lambda rng: plugin("trie", path=f"allowed.{rng.integers(2)}"),
     "wc": lambda rng: plugin("wc"),
-    "length": lambda rng: plugin("length", weights="0,0.5,0,0,0,0,-0.1,0,0,0"),
+    "length": lambda rng: plugin("length", weights="0,0,0,0,0,0,0,0,0,0,1.5,-0.1"),
     "minlength": lambda rng: plugin("minlength", tokens=2),
     "phrases": phrases,
 }

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from sgdec.decoder import Decoder
 from sgdec.errors import UsageError, counted
-from sgdec.library import LoadedRun, parts_of, prepare
+from sgdec.library import LoadedRun, parts_of, plugin_files, prepare
 from sgdec.plugins.host import Host
 from sgdec.plugins.predictor_list import entries_of
 from sgdec.settings import Settings
@@ -139,11 +139,11 @@ class InsideGenerate:
                 raise UsageError(f"sgdec.custom_generate has no {name}: give max_new_tokens to generate().")
         self._decoder, self._predictors, self._nbest = decoder, predictors, nbest
         self._tokenizer = tokenizer
-        self._files = [plugin_file] if isinstance(plugin_file, (str, Path)) else plugin_file
+        self._files = plugin_files(plugin_file)
         given = {name: options[name] for name in options if name in Settings.__dataclass_fields__}
         self._device = given.get("device")
         self._settings = Settings.of({"max_source_length": 0, **given, "nbest": nbest})
-        self._parts = parts_of({name: options[name] for name in options if name not in given})
+        self._parts = parts_of({name: options[name] for name in options if name not in given}, self._files)
         named = [part.plugin for entry in entries_of(predictors) for part in entry.every]
         if "hf" not in named:
             raise UsageError(f"predictors {predictors!r} do not name hf, the model of generate().")

@@ -5,6 +5,7 @@ The command line uses the same code: the same parts, the same `Settings` and the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -24,6 +25,7 @@ from sgdec.io.weights import SentenceWeights
 from sgdec.lengths import LengthRule, stated_limit
 from sgdec.plugins.assembly import Run, RunConfig, assemble, assemble_utility
 from sgdec.plugins.host import Host, name_of
+from sgdec.plugins.misplaced import option_of, owner_of
 from sgdec.protocol import BatchPredictor, Predictor, Source
 from sgdec.ranking import Ranking
 from sgdec.search.blame import told
@@ -91,19 +93,34 @@ def load(
     Raises UsageError for calls that the command line would refuse, SgdecError for a broken plugin or file.
     """
     given = {name: value for name, value in locals().items() if name in Settings.__dataclass_fields__}
-    files = [plugin_file] if isinstance(plugin_file, (str, Path)) else plugin_file
-    return prepare(predictors, decoder, parts_of(parts), Settings.of(given), Host(files))
+    files = plugin_files(plugin_file)
+    named = [name for text in (predictors, decoder) if isinstance(text, str) for name in re.findall(r"[\w-]+", text)]
+    return prepare(predictors, decoder, parts_of(parts, files, named), Settings.of(given), Host(files))
 
 
-def parts_of(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The options of each part, as `prepare` takes them. Raises UsageError if one has another form than a mapping."""
-    for name, options in given.items():
-        if not isinstance(options, Mapping):
-            known = [*Settings.__dataclass_fields__, "plugin_file"]
-            raise UsageError(
-                f"no setting {name!r}. {suggest(name, known)} Options of a part are a mapping: beam={{'size': 5}}."
-            )
+def parts_of(
+    given: Mapping[str, Any], files: Sequence[str | Path] = (), named: Sequence[str] = ()
+) -> dict[str, dict[str, Any]]:
+    """The options of each part, as `prepare` takes them. Raises UsageError if one has another form than a mapping.
+
+    ``files``: modules with more plugins. ``named``: plugins of the run, whose options the error can name.
+    """
+    for name, value in given.items():
+        if not isinstance(value, Mapping):
+            raise UsageError(_not_a_part(name, value, Host(files), named))
     return {name: {key: plain(value) for key, value in own.items()} for name, own in given.items()}
+
+
+def _not_a_part(name: str, value: Any, host: Host, named: Sequence[str]) -> str:
+    """What to write instead of ``name=value``."""
+    if option := option_of(host, name, value):
+        return f"{name}={value!r}: options of a part are a mapping. Write {name}={{{option!r}: {value!r}}}."
+    if option := option_of(host, name):
+        return f"{name}={value!r}: options of a part are a mapping, such as {name}={{{option!r}: VALUE}}."
+    if owner := owner_of(host, named, name, value):
+        return f"no setting {name!r}; it is an option of {owner!r}. Write {owner}={{{name!r}: {value!r}}}."
+    known = [*Settings.__dataclass_fields__, "plugin_file"]
+    return f"no setting {name!r}. {suggest(name, known)} Options of a part are a mapping: beam={{'size': 5}}."
 
 
 def load_utility(
@@ -119,9 +136,16 @@ def load_utility(
 
     Raises UsageError for an unknown name or option, SgdecError for a broken plugin.
     """
-    files = [plugin_file] if isinstance(plugin_file, (str, Path)) else plugin_file
-    host = Host(files)
+    host = Host(plugin_files(plugin_file))
     return assemble_utility(utility, {key: plain(value) for key, value in options.items()}, Context(host=host), host)
+
+
+def plugin_files(given: Sequence[str | Path] | str | Path) -> list[str | Path]:
+    """A path or several, as a list. Raises UsageError for anything else."""
+    files = [given] if isinstance(given, (str, Path)) else list(given) if isinstance(given, Iterable) else [None]
+    if not all(isinstance(file, (str, Path)) for file in files):
+        raise UsageError(f"plugin_file={given!r}: expected the path of a Python file, or a list of paths.")
+    return files
 
 
 def prepare(

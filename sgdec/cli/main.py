@@ -214,8 +214,30 @@ def _one_line(error: click.ClickException) -> str:
     if context is None:
         return message
     if isinstance(error, click.NoSuchOption) and "dotted" in context.meta:
-        message += " Options of predictors and decoders are --NAME.OPTION, such as --beam.size."
+        name = error.option_name
+        if written := _of_a_part(name.lstrip("-")):
+            message = f"No such option '{name}'. {written}"
+        else:
+            from sgdec.plugins.options import FROM_SGNMT
+
+            message += " Options of predictors and decoders are --NAME.OPTION, such as --beam.size."
+            message += f" {FROM_SGNMT}" if "_" in name else ""
     return f"{message} See '{context.command_path} --help'."
+
+
+def _of_a_part(name: str) -> str:
+    """How an unknown option is written that is the name of a plugin, or ``NAME_OPTION`` as in SGNMT; else nothing."""
+    from sgdec.plugins.host import Host
+    from sgdec.plugins.misplaced import kind_of, option_of, options_of
+
+    host, (plugin, _, option) = Host(), name.replace("-", "_").partition("_")
+    if option in options_of(host, plugin):
+        return f"Write --{plugin}.{option}."
+    if known := option_of(host, name):
+        return f"Write --{name}.{known} VALUE; 'sgdec plugins {name}' lists the options of {name}."
+    if kind := kind_of(host, name):
+        return f"Write --{kind}{'s' * (kind == 'predictor')} {name}; it has no options."
+    return ""
 
 
 def _fail(message: str, status: int) -> int:

@@ -22,6 +22,7 @@ from sgdec.context import UNK
 from sgdec.errors import SgdecError, UsageError, counted, one_line
 from sgdec.io.writing import write_whole
 from sgdec.plugins.options import (
+    FROM_SGNMT,
     Option,
     configure,
     describe,
@@ -481,7 +482,7 @@ def _under(ctx: click.Context, config: dict[str, Any], given: dict[str, Any]) ->
         parameter = parameters.get(key)
         if parameter is None or key == "config":
             known = [each for each in parameters if each not in ("config", "plugin_file", "help")]
-            raise UsageError(f"--config {given['config']}: no option {key!r}. {suggest(key, known)}")
+            raise UsageError(f"--config {given['config']}: no option {key!r}. {suggest(key, known)} {FROM_SGNMT}")
         name = str(parameter.name)
         if ctx.get_parameter_source(name) is click.core.ParameterSource.DEFAULT or given[name] == ():
             values = [str(item) for item in (value if isinstance(value, list) else [value])]

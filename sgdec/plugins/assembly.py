@@ -293,7 +293,11 @@ def _class(kind: str, given: Any, host: Host) -> type[Any]:
         return host.load(kind, given)
     cls = given if isinstance(given, type) else type(given)
     if not issubclass(cls, {"decoder": Decoder, "utility": Utility}.get(kind, (Predictor, BatchPredictor))):
-        raise UsageError(f"{given!r} is not a {kind}. Expected the name of a plugin, a class, or an object of one.")
+        example = {"decoder": "beam", "utility": "chrf"}.get(kind, "ngram")
+        raise UsageError(
+            f"{given!r} is not a {kind}. Expected the name of a plugin, such as {example!r}, a class, or an object "
+            "of one."
+        )
     require_sound(cls)
     return cls
 

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 NEVER = frozenset({"self", "inner", "context"})
 """Parameters that are not options. ``inner`` is a wrapper's predictor; all parts of a run share the ``context``."""
 
+FROM_SGNMT = "docs/from-sgnmt.md has the counterpart of each option of SGNMT."
+"""The end of errors about options and files that SGNMT could have."""
+
 _SEQUENCES = ("list_type", "tuple_type", "set_type", "frozen_set_type", "sequence_str", "iterable_type")
 """Pydantic's error types for a string where a collection is expected."""
 
@@ -126,7 +129,10 @@ def load_config(path: str | Path) -> dict[str, Any]:
     except SgdecError as error:
         raise UsageError(f"--config {error}") from None
     except ValueError as error:
-        raise UsageError(f"--config {path} is not a TOML file: {' '.join(str(error).split())}.") from error
+        raise UsageError(
+            f"--config {path} is not a TOML file: {' '.join(str(error).split())}. Expected lines such as nbest = 5, "
+            f"and tables such as [beam]. {FROM_SGNMT}"
+        ) from error
     if (key := _code_in(config)) is not None:
         raise UsageError(
             f"--config {path}: {key!r} would execute code, which a config file must not. "

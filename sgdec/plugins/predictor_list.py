@@ -115,7 +115,10 @@ def entries_of(predictors: str | Mapping[str, Any], taken: Iterable[str] = ()) -
     if isinstance(predictors, str):
         return parse_predictors(predictors, taken)
     if not isinstance(predictors, Mapping):
-        raise UsageError(f"predictors: {predictors!r} is neither a list, such as 'nmt,fst', nor a mapping of names.")
+        raise UsageError(
+            f"predictors: {predictors!r} is neither text, such as 'nmt,fst', nor a mapping of names. Write "
+            f"{_instead_of(predictors)}."
+        )
     counts: Counter[str] = Counter()
     entries = []
     for name, given in predictors.items():
@@ -130,6 +133,16 @@ def entries_of(predictors: str | Mapping[str, Any], taken: Iterable[str] = ()) -
     text = ",".join(map(str, predictors))
     _refuse_clashes(text, [part.name for entry in entries for part in entry.every], list(taken))
     return tuple(entries)
+
+
+def _instead_of(predictors: object) -> str:
+    """What somebody meant who gave neither text nor a mapping."""
+    listed = list(predictors) if isinstance(predictors, (list, tuple, set, frozenset)) else [predictors]
+    if listed and all(isinstance(each, str) for each in listed):
+        return repr(",".join(sorted(listed) if isinstance(predictors, (set, frozenset)) else listed))
+    if isinstance(predictors, bytes):
+        return repr(predictors.decode(errors="replace"))
+    return "{NAME: PREDICTOR}, with a plugin's name, a class or an object for each"
 
 
 class _Malformed(Exception):

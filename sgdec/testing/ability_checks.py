@@ -13,7 +13,7 @@ import numpy as np
 from sgdec.context import EOS
 from sgdec.lifting import lift
 from sgdec.protocol import ABILITIES, FORBIDDEN, BatchPredictor, Source, State, ability
-from sgdec.testing.reading import plain, read_row, where
+from sgdec.testing.reading import plain, read_row, require_hashable, where
 from sgdec.testing.snapshot import snapshot
 from sgdec.testing.subject import TestSubject
 from sgdec.testing.walks import Visit, any_of, can_follow, completions, follow, go_far, visits
@@ -52,6 +52,7 @@ class AbilityChecks(TestSubject):
             groups: defaultdict[Hashable, list[tuple[tuple[int, ...], State]]] = defaultdict(list)
             for prefix, state in self._states(predictor, source, walks=3 * self.walks):
                 key = method([state])[0]
+                require_hashable(key, "state_key must return keys", where(source, prefix))
                 groups[key if source.max_length is None else (key, len(prefix))].append((prefix, state))
             for group in groups.values():
                 self._check_futures(predictor, source, group)

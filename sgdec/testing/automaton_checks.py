@@ -15,7 +15,7 @@ import numpy as np
 from sgdec.context import EOS
 from sgdec.lifting import lift
 from sgdec.protocol import FORBIDDEN, Arcs, BatchPredictor, Candidates, Listed, Source, State
-from sgdec.testing.reading import read_row, sparse_rows, where
+from sgdec.testing.reading import read_row, require_hashable, sparse_rows, where
 from sgdec.testing.snapshot import snapshot
 from sgdec.testing.subject import TestSubject
 
@@ -71,7 +71,7 @@ class AutomatonChecks(TestSubject):
                 self._same(row, said, what, source, prefix, candidates)
                 for token, found in zip(tokens, after, strict=True):
                     if row[token] > -np.inf and token != EOS:
-                        hash(found)  # raises TypeError: states of an automaton must be hashable
+                        require_hashable(found, "steps must give states", where(source, (*prefix, token)))
                         both = [*predictor.consume_batch([state], [token]), found]
                         first, second = (read_row(predictor.predict_batch([s]), 0, self.vocab_size) for s in both)
                         what = f"steps must give the state that consuming {token} gives"

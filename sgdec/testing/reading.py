@@ -51,6 +51,16 @@ def read_row(scores: Scores, place: int, vocab_size: int) -> Row:
     return row
 
 
+def require_hashable(value: object, what: str, at: str) -> None:
+    """Raise AssertionError for a list, an array and other values that no dictionary takes as a key."""
+    try:
+        hash(value)
+    except TypeError:
+        raise AssertionError(
+            f"{what} that are hashable, such as tuples of numbers, not {described(value)} {at}"
+        ) from None
+
+
 def plain_tokens(tokens: Sequence[int]) -> list[int]:
     """The tokens of a sparse row, as integers."""
     values = np.asarray(tokens) if len(tokens) else np.zeros(0, dtype=np.int64)

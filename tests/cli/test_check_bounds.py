@@ -92,7 +92,7 @@ def run(folder: Path, mix: str, decoder: str, *more: str) -> list[str]:
     if "unkc" in parts:
         words += ["--unkc.lambdas", "0.5,2.0"]
     if "length" in parts:
-        words += ["--length.weights", "0,0.5,0,0,0,0,-0.1,0,0,0"]
+        words += ["--length.weights", "0,0.5,0,0,0,0,-0.1,0,0,0", "--length.text", str(folder / "in")]
     return [
         *words,
         "--vocab-size",

@@ -125,7 +125,7 @@ MAKERS: dict[str, Callable[[Path, Rng], Made]] = {
         path=written(d, "grammar", f"start: {rng.choice(GRAMMARS)}"),
         context=Context(vocabularies=Vocabularies(LETTERS, LETTERS), vocab_size=V),
     ),
-    "length": lambda d, rng: load("length", weights=f"0,{rng.uniform(0, 2)},0,0,0,0,0,0,0,0"),
+    "length": lambda d, rng: load("length", weights=",".join(["0"] * 10 + [str(rng.uniform(0, 4)), "0"])),
     "lrhiero": lambda d, rng: load(
         "lrhiero", path=written(d, "rules", RULES.format(rng.choice(["X1_X2", "X2_X1"]), rng.integers(-2, 3) / 2))
     ),

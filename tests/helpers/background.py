@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing.util import get_temp_dir
 from pathlib import Path
-from tempfile import TemporaryDirectory
+
+import pytest
 
 
 def heed_interrupts() -> None:
@@ -15,9 +18,19 @@ def heed_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
+SHORT = "/tmp" if os.access("/tmp", os.W_OK) else None
+"""A folder with room for the names of sockets, whose paths have about a hundred bytes at most."""
+
+
 @contextmanager
 def short_folder() -> Iterator[Path]:
-    """A temporary folder with room for the names of sockets, whose paths have about a hundred bytes at most."""
-    place = "/tmp" if os.access("/tmp", os.W_OK) else None
-    with TemporaryDirectory(prefix="r", dir=place, ignore_cleanup_errors=True) as folder:
+    """A temporary folder with room for the names of sockets."""
+    with tempfile.TemporaryDirectory(prefix="r", dir=SHORT, ignore_cleanup_errors=True) as folder:
         yield Path(folder)
+
+
+def give_room_to_multiprocessing() -> None:
+    """Let its sockets be in a folder with a short name; the folder is made once in a process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", SHORT or tempfile.gettempdir())
+        get_temp_dir()

@@ -234,6 +234,12 @@ def shortlist(folder: Path) -> Mapping[str, object]:
     return {"shortlist.model": model, "shortlist.path": folder / "shortlist", "shortlist.frequent": 2}
 
 
+def lengths(name: str) -> Callable[[Path], Mapping[str, object]]:
+    """The text of the sources, for weights of its features."""
+    write = text("length", "two words\n" * len(SENTENCES), name, option="text")
+    return lambda folder: {"length.weights": LENGTH, **write(folder)}
+
+
 LENGTH = "0.1,0.2,0,0,0,0,0.3,0,0,0,1.5,0.2"
 MOSES = "".join(f"{n} ||| 3 4 ||| lm= -3.5 ||| -2.5\n{n} ||| 5 ||| lm= -1 ||| -3\n" for n in range(len(SENTENCES)))
 OURS = MOSES.replace("1 |||", "2 |||").replace("0 |||", "1 |||")
@@ -279,7 +285,7 @@ CASES: list[Case] = [
         for name in ("tiny.kenlm", "tiny.trie.kenlm", "tiny.atrie.kenlm", "tiny.qtrie.kenlm", "tiny.qatrie.kenlm")
     ),
     Case("ngram", "word map", arpa("ngram", "lm.arpa", words=ARPA_WORDS), "tiny.arpa"),
-    Case("length", "numbers", lambda folder: {"length.weights": LENGTH}),
+    *(Case("length", name, lengths(name), "length") for name in ("raw", "raw.gz", "raw.zst")),
     *texts("lrhiero", "S 1_X1_2 1_X1_2 0\nX X1_X2 X1_X2 -0.5\n" + "".join(f"X {t} {t} -1\n" for t in (3, 4, 5, 6))),
     Case("maxlength", "number", lambda folder: {"maxlength.tokens": "4"}),
     Case("minlength", "number", lambda folder: {"minlength.tokens": "2"}),

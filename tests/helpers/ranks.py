@@ -11,6 +11,7 @@ from multiprocessing.context import ForkServerContext
 from typing import Any
 
 from sgdec.training.parallel.group import ProcessGroup
+from tests.helpers.background import give_room_to_multiprocessing
 from tests.helpers.empty_curves import leave_empty
 
 PRELOADED = [
@@ -22,6 +23,7 @@ PRELOADED = [
 
 def forking() -> ForkServerContext:
     """The context of processes that are forked from one that has imported what they need."""
+    give_room_to_multiprocessing()
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
     return context

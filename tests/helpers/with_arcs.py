@@ -38,7 +38,8 @@ def predictors_with_arcs(folder: Path) -> dict[str, BatchPredictor]:
         lines = [f"{text}\t{rng.normal():.3f}" for text in rng.choice(short, 30)]
         build_trie(read_entries(lines, name)).write(folder / name)
     lengths = [" ".join(f"{n}:{rng.normal():.3f}" for n in range(rng.integers(2, 5))) for _ in SENTENCES]
-    files = {"references": references[::5], "nbest": entries, "lengths": lengths}
+    raw = [" ".join(map(str, source.tokens)) for source in SENTENCES]
+    files = {"references": references[::5], "nbest": entries, "lengths": lengths, "raw": raw}
     for name, lines in files.items():
         (folder / name).write_text("".join(f"{line}\n" for line in lines))
     write_model(folder / "lm.arpa", rng)
@@ -48,7 +49,7 @@ def predictors_with_arcs(folder: Path) -> dict[str, BatchPredictor]:
         "forcedlst": {"path": str(folder / "nbest")},
         "wc": {},
         "unkc": {"lambdas": (0.5, 2.0)},
-        "length": {"weights": LENGTH},
+        "length": {"weights": LENGTH, "text": str(folder / "raw")},
         "extlength": {"path": str(folder / "lengths")},
         "minlength": {"tokens": 2},
         "maxlength": {"tokens": 3},

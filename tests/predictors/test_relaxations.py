@@ -57,13 +57,14 @@ NBEST = file_of(
 NGRAMS = file_of("3 : 0.3\n3 4 : 0.1\n4 3 4 : -0.7\n4 : 0.2\n1 3 : 0.6\n4 2 : 1.1\n2 : -0.4\n5 3 4 : 0.7\n3 1 : 9\n")
 OPPOSED = file_of("4 : -5\n3 4 : 1\n5 3 4 : 1\n5 : 5\n3 5 : -1\n4 3 5 : -1\n")
 """After 4 5 3 the first is used up, so 4 scores more than the sum of its three; and 5 after 5 4 3 scores less."""
+LENGTH = (0.0,) * 10 + (1.0, 0.2)
 CASES = {
     "wc": Case("wc", lambda _: {}),
     "wc of a token": Case("wc", lambda _: {"token": 4}),
     "wc of the end": Case("wc", lambda _: {"token": EOS}),
     "unkc": Case("unkc", lambda _: {"lambdas": (0.3, 2.5)}),
-    "length": Case("length", lambda _: {"weights": "0,0.5,0,0,0,0,0.1,0,0,0"}),
-    "length at once": Case("length", lambda _: {"weights": "0,0.5,0,0,0,0,0.1,0,0,0", "point": True, "offset": 2}),
+    "length": Case("length", lambda _: {"weights": LENGTH}),
+    "length at once": Case("length", lambda _: {"weights": LENGTH, "point": True, "offset": 2}),
     "extlength": Case("extlength", file_of("1:-0.5 4:1.25 3\n0:0.5 2:-2\n")),
     "minlength": Case("minlength", lambda _: {"tokens": 2}),
     "maxlength": Case("maxlength", lambda _: {"tokens": 3}),

@@ -111,6 +111,7 @@ def test_without_extras_lattices_and_language_models_decode(smallest: Environmen
     (tmp_path / "in.ids").write_text("5 6\n")
     predictors = ["--predictors", "fst,ngram,length", "--fst.path", tmp_path / "{id}.fst"]
     predictors += ["--ngram.path", ROOT / "tests" / "data" / "tiny.arpa", "--length.weights", ",".join(["1"] * 10)]
+    predictors += ["--length.text", tmp_path / "in.ids"]
     call = ["decode", *predictors, "--vocab-size", "9", "--input-format", "ids", tmp_path / "in.ids"]
     output = smallest.sgdec(*call)
     assert output in ("5 6\n", "5 7\n")
