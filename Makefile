@@ -23,7 +23,7 @@ check: install
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/codespell
-	$(PYTEST) -n 2 -m "not slow" $$(grep -rlE '^(pytestmark = |    )pytest.mark.slow' tests --include 'test_*.py' | sed 's/^/--ignore=/')
+	$(PYTEST) -n 2 -m "not slow" $$(grep -rlE '^(pytestmark = \[?|    )pytest.mark.slow' tests --include 'test_*.py' | sed 's/^/--ignore=/')
 
 test: install
 	$(BIN)/ruff check

@@ -143,7 +143,8 @@ class InsideGenerate:
         given = {name: options[name] for name in options if name in Settings.__dataclass_fields__}
         self._device = given.get("device")
         self._settings = Settings.of({"max_source_length": 0, **given, "nbest": nbest})
-        self._parts = parts_of({name: options[name] for name in options if name not in given}, self._files)
+        others = {name: options[name] for name in options if name not in given}
+        self._parts = parts_of(others, self._files, predictors, decoder)
         named = [part.plugin for entry in entries_of(predictors) for part in entry.every]
         if "hf" not in named:
             raise UsageError(f"predictors {predictors!r} do not name hf, the model of generate().")

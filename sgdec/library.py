@@ -94,19 +94,20 @@ def load(
     """
     given = {name: value for name, value in locals().items() if name in Settings.__dataclass_fields__}
     files = plugin_files(plugin_file)
-    named = [name for text in (predictors, decoder) if isinstance(text, str) for name in re.findall(r"[\w-]+", text)]
-    return prepare(predictors, decoder, parts_of(parts, files, named), Settings.of(given), Host(files))
+    return prepare(predictors, decoder, parts_of(parts, files, predictors, decoder), Settings.of(given), Host(files))
 
 
 def parts_of(
-    given: Mapping[str, Any], files: Sequence[str | Path] = (), named: Sequence[str] = ()
+    given: Mapping[str, Any], files: Sequence[str | Path], predictors: object, decoder: object
 ) -> dict[str, dict[str, Any]]:
     """The options of each part, as `prepare` takes them. Raises UsageError if one has another form than a mapping.
 
-    ``files``: modules with more plugins. ``named``: plugins of the run, whose options the error can name.
+    ``files``: modules with more plugins.
     """
     for name, value in given.items():
         if not isinstance(value, Mapping):
+            listed = [each for each in (predictors, decoder) if isinstance(each, str)]
+            named = re.findall(r"[\w-]+", " ".join(listed))
             raise UsageError(_not_a_part(name, value, Host(files), named))
     return {name: {key: plain(value) for key, value in own.items()} for name, own in given.items()}
 

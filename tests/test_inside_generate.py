@@ -535,7 +535,7 @@ def test_a_model_in_training_mode_is_refused() -> None:
     [
         (lambda: sgdec.custom_generate(max_length=3), r"has no max_length: give max_new_tokens to generate\(\)\.$"),
         (lambda: sgdec.custom_generate(max_length_factor=3), "has no max_length_factor"),
-        (lambda: sgdec.custom_generate("dfs", max_expansions=3), r"^no setting 'max_expansions'.* a mapping"),
+        (lambda: sgdec.custom_generate("dfs", max_expansions=3), r"; it is an option of 'dfs'\. Write dfs={'max_e"),
         (lambda: sgdec.custom_generate("dfs", batch_size=0), "batch-size"),
         (lambda: sgdec.custom_generate("dfs", nbest=0), "nbest"),
         (lambda: sgdec.custom_generate("dfs", "wc"), r"^predictors 'wc' do not name hf, the model of generate\(\)"),

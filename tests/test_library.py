@@ -195,10 +195,21 @@ def test_whatever_the_scheduler_can_be_told_it_is_told(monkeypatch: pytest.Monke
         (lambda: sgdec.load("wc", beem={"size": 3}), "options for 'beem', which this run does not use."),
         (lambda: sgdec.load("wc", nbset=3), "no setting 'nbset'. Did you mean 'nbest'?"),  # type: ignore[arg-type]
         (lambda: sgdec.load({}), "predictors: none is given."),
-        (lambda: sgdec.load(["wc"]), "predictors: ['wc'] is neither a list, such as 'nmt,fst', nor a mapping"),  # type: ignore[arg-type]
+        (lambda: sgdec.load(["wc", "fst"]), "is neither text, such as 'nmt,fst', nor a mapping of names. Write 'w"),  # type: ignore[arg-type]
+        (lambda: sgdec.load({"wc"}), "Write 'wc'."),  # type: ignore[arg-type]
+        (lambda: sgdec.load(b"wc"), "Write 'wc'."),  # type: ignore[arg-type]
+        (lambda: sgdec.load(None), "Write {NAME: PREDICTOR}, with a plugin's name, a class or an object"),  # type: ignore[arg-type]
+        (lambda: sgdec.load(Copy()), "Write {NAME: PREDICTOR}, with a plugin's name, a class or an object"),  # type: ignore[arg-type]
+        (lambda: sgdec.load("hf", hf="chat"), "'chat': options of a part are a mapping. Write hf={'model': 'chat'}."),  # type: ignore[arg-type]
+        (lambda: sgdec.load("wc", beam=4), "beam=4: options of a part are a mapping. Write beam={'size': 4}."),  # type: ignore[arg-type]
+        (lambda: sgdec.load("wc", wc="a"), "wc='a': options of a part are a mapping, such as wc={'"),  # type: ignore[arg-type]
+        (lambda: sgdec.load("wc", wc=None), "wc=None: options of a part are a mapping, such as wc={'"),  # type: ignore[arg-type]
+        (lambda: sgdec.load("wc", size=4), "no setting 'size'; it is an option of 'beam'. Write beam={'size': 4}."),  # type: ignore[arg-type]
+        (lambda: sgdec.load("a=fst", path="f"), "it is an option of 'fst'. Write fst={'path': 'f'}."),  # type: ignore[arg-type]
+        (lambda: sgdec.load("wc", ["beam"]), "['beam'] is not a decoder. Expected the name of a plugin, such as 'beam'"),  # type: ignore[arg-type]
         (lambda: sgdec.load({"my lm": "wc"}), "predictors: 'my lm' is not a name."),
         (lambda: sgdec.load({"beam": "wc"}), "'beam' is the decoder."),
-        (lambda: sgdec.load({"copy": 3}), "3 is not a predictor. Expected the name of a plugin, a class, or an"),  # type: ignore[dict-item]
+        (lambda: sgdec.load({"copy": 3}), "3 is not a predictor. Expected the name of a plugin, such as 'ngram'"),  # type: ignore[dict-item]
         (lambda: sgdec.load({"x": "rank"}), "'rank' wraps another predictor: write rank:PREDICTOR."),
         (lambda: sgdec.load({"x": Around}), "wraps another predictor: give an object of it."),
         (lambda: sgdec.load({"x": "wc:rank:wc"}), "'wc' is not a wrapper; it cannot come before 'wc'."),
@@ -206,6 +217,9 @@ def test_whatever_the_scheduler_can_be_told_it_is_told(monkeypatch: pytest.Monke
         (lambda: sgdec.load("wc", Threes(), Threes={"times": 1}), "no option --Threes.times: 'Threes' is an object"),
         (lambda: sgdec.load("wc", Copy), "is not a decoder."),  # type: ignore[arg-type]
         (lambda: sgdec.load("wc", plugin_file="none.py"), "--plugin-file none.py: no such file."),
+        (lambda: sgdec.load("wc", plugin_file=3), "plugin_file=3: expected the path of a Python file, or a list of"),  # type: ignore[arg-type]
+        (lambda: sgdec.load("wc", plugin_file=[None]), "plugin_file=[None]: expected the path of a Python file"),  # type: ignore[list-item]
+        (lambda: sgdec.load_utility("chrf", plugin_file=b"a"), "plugin_file=b'a': expected the path of a Python"),
         (lambda: list(sgdec.load("wc", vocab_size=V).decode(["a b"])), "source 1 is text, and no predictor has a"),
         (lambda: list(sgdec.load("wc", vocab_size=V).decode([b"ab"])), "source 1 is b'ab'; expected a string or a"),
         (lambda: list(sgdec.load("wc", vocab_size=V).decode([[3.5]])), "source 1 is [3.5]; expected a string or a"),  # type: ignore[list-item]

@@ -382,6 +382,7 @@ def test_a_full_disk_names_the_output(decode: Decode) -> None:
 
 @pytest.mark.slow
 @needs_full
+@pytest.mark.background
 def test_a_full_disk_behind_standard_output_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "in.ids").write_text("3\n" * 3)
     with open("/dev/full", "w") as full, start(*IDS, "in.ids", cwd=tmp_path, stdout=full.fileno()) as process:
@@ -396,6 +397,7 @@ def test_a_lattice_that_cannot_be_written_is_named(decode: Decode, tmp_path: Pat
 
 
 @pytest.mark.slow
+@pytest.mark.background
 def test_a_reader_that_went_away_ends_the_run_quietly(tmp_path: Path) -> None:
     (tmp_path / "in.ids").write_text("3\n" * 5000)
     with start(*IDS, "--wc.weight", "-1", "--decoder", "greedy", "in.ids", cwd=tmp_path) as process:
@@ -427,6 +429,7 @@ def sgdec_decoders():
 
 
 @pytest.mark.slow
+@pytest.mark.background
 def test_after_ctrl_c_finished_sentences_stay_written(tmp_path: Path) -> None:
     (tmp_path / "in.ids").write_text("3\n" * 9)
     (tmp_path / "slow.py").write_text(SLOW)

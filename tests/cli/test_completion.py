@@ -23,7 +23,7 @@ from sgdec.plugins.host import Entry, Host
 from sgdec.plugins.options import describe
 from tests.helpers.places import ROOT
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.background]
 
 
 def items(line: str, shell: type[ShellComplete] = Zsh) -> dict[str, str | None]:

@@ -19,6 +19,8 @@ from sgdec.search.tracing import meter
 from sgdec.terminal import Bar, track
 from tests.helpers.training_case import make_config
 
+pytestmark = pytest.mark.background
+
 LOG = logging.getLogger("sgdec.tests")
 WORK = {
     "decoding": "decode --predictors wc --vocab-size 9 --input-format ids --max-length 3 --output out ids",

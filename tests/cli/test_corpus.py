@@ -31,7 +31,7 @@ from tests.helpers import trap
 from tests.helpers.forked_corpus import Begin, Process, forked_starters
 from tests.helpers.places import ROOT
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.background]
 
 TRAP = [
     "--predictors", "trap", "--plugin-file", str(ROOT / "tests" / "helpers" / "trap.py"), "--input-format", "ids",

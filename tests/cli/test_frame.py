@@ -180,6 +180,7 @@ def test_a_file_that_may_not_grow_behind_standard_output_is_one_line(
 
 @pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+@pytest.mark.background
 def test_a_full_disk_behind_standard_error_changes_no_exit_status() -> None:
     with open("/dev/full", "w") as full:
         for args, status in ((["plugins", "beam"], 0), (["plugins", "bean"], 2)):
@@ -187,6 +188,7 @@ def test_a_full_disk_behind_standard_error_changes_no_exit_status() -> None:
             assert subprocess.run(command, stdout=subprocess.DEVNULL, stderr=full).returncode == status
 
 
+@pytest.mark.background
 def test_a_reader_that_went_away_is_no_error_message() -> None:
     reader, writer = os.pipe()
     os.close(reader)
@@ -195,6 +197,7 @@ def test_a_reader_that_went_away_is_no_error_message() -> None:
     assert (done.returncode, done.stderr) == (1, b"")
 
 
+@pytest.mark.background
 def test_ctrl_c_is_status_130(tmp_path: Path) -> None:
     waits = tmp_path / "waits.py"
     waits.write_text("import time\nprint('ready', flush=True)\ntime.sleep(60)\n")
@@ -230,7 +233,13 @@ DECODE = ["decode", "--predictors", "wc", "--decoder", "greedy", "--input-format
         (["--config", "none.toml"], "--config none.toml: No such file or directory."),
         (["--plugin-file", "none.py"], "--plugin-file none.py: no such file."),
         (["--predictors", "fsttok_kenlm"], "(wrappers are written with colons: fsttok:kenlm). Did you mean "),
-        (["--fst_path", "x"], "No such option '--fst_path'. Options of predictors and decoders are --NAME.OPTION, "),
+        (["--fst_path", "x"], "No such option '--fst_path'. Write --fst.path."),
+        (["--beam-size", "4"], "No such option '--beam-size'. Write --beam.size."),
+        (["--beam", "4"], "No such option '--beam'. Write --beam.size VALUE; 'sgdec plugins beam' lists the "),
+        (["--hf", "gpt2"], "No such option '--hf'. Write --hf.model VALUE; "),
+        (["--greedy"], "No such option '--greedy'. Write --decoder greedy; it has no options."),
+        (["--rank"], "No such option '--rank'. Write --predictors rank; it has no options."),
+        (["--src_test", "x"], "docs/from-sgnmt.md has the counterpart of each option of SGNMT."),
         (["--predictor_weights", "1,2"], "(Did you mean one of: '--predictors', '--weights'?). Options of"),
         (["--input-format", "many"], "See 'sgdec decode --help'."),
     ],
@@ -242,6 +251,18 @@ def test_a_wrong_name_or_option_of_a_plugin_is_one_line_and_status_2(
     error = capsys.readouterr().err
     assert error.startswith("Error: ") and error.count("\n") == 1
     assert message in error
+
+
+@pytest.mark.parametrize("name", ["tut.ini", "run.yaml", "run.cfg", "run.toml"])
+@pytest.mark.parametrize("line", ["predictors: fst,nmt", "src_test = 'in'", "fst_path: a.fst", "predictors = fst"])
+def test_a_configuration_file_of_sgnmt_is_refused_with_the_page_that_translates_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, line: str
+) -> None:
+    (tmp_path / name).write_text(f"{line}\n")
+    assert main([*DECODE, "--config", str(tmp_path / name), "no-input"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"Error: --config {tmp_path / name}") and error.count("\n") == 1
+    assert error.endswith("docs/from-sgnmt.md has the counterpart of each option of SGNMT.\n")
 
 
 def test_a_configuration_file_is_the_command_line_and_the_command_line_wins(

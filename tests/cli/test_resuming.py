@@ -23,7 +23,7 @@ from tests.helpers.breadth import examples
 from tests.helpers.places import ROOT
 from tests.helpers.tiny_models import write_checkpoint, write_lattice
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.background]
 
 LOOSE = "a model without --deterministic"
 NMT = [

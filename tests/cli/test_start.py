@@ -16,6 +16,8 @@ from sgdec.cli.start import interrupt
 from tests.helpers.background import heed_interrupts
 from tests.helpers.places import ROOT
 
+pytestmark = pytest.mark.background
+
 PATHS = [str(ROOT / part) for part in ("", "predictors", "decoders")]
 DECODE = "decode --predictors wc --vocab-size 7 --input-format ids --max-length 3"
 INTERRUPTED = """import os, signal

@@ -63,7 +63,7 @@ def test_a_trace_is_never_overwritten(capsys: pytest.CaptureFixture[str]) -> Non
     assert refusal("a.jsonl", "t.html", "--output", "t.html", capsys=capsys).startswith("--output t.html is ")
     write_trace(Path("t"), RUN)
     assert refusal("t", "t.html", capsys=capsys) == "t.html is a trace. Give --output another file."
-    assert refusal(".", capsys=capsys) == ".: cannot be read (Is a directory)."
+    assert refusal(".", capsys=capsys) == "'.': cannot be read (Is a directory)."
 
 
 def test_only_a_page_of_this_command_is_replaced_without_being_named(capsys: pytest.CaptureFixture[str]) -> None:

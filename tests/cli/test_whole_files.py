@@ -23,6 +23,8 @@ from tests.helpers.places import ROOT
 from tests.helpers.tiny_models import characters, write_checkpoint, write_lattice
 from tests.helpers.traced_runs import write_trace
 
+pytestmark = pytest.mark.background
+
 OLD = b"what was there before\n"
 
 

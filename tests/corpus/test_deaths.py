@@ -16,6 +16,8 @@ from sgdec.corpus.starter import Starter
 from sgdec.corpus.undecided import undecided
 from tests.helpers.fake_workers import PATIENCE, FakeEngine, WatchedStore, World, manifest_of
 
+pytestmark = pytest.mark.background
+
 LINE = Task(3, 4, 1)
 
 

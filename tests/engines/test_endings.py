@@ -20,7 +20,7 @@ from tests.helpers.freezing import FREEZE
 from tests.helpers.places import ROOT
 from tests.helpers.trap import SLOW
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.background]
 
 LISTEN = "0A"
 """The state of a socket that listens, in /proc/net/tcp."""

@@ -28,7 +28,7 @@ from tests.helpers.engine_runs import MARK, corpus, gone, marked, ready, rows, s
 from tests.helpers.freezing import FREEZE
 from tests.helpers.trap import ABORT, BLOAT, KILL, SLOW
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.background]
 
 WORKER = "sgdec.engines.process"
 TEXT = [f"{number} 20" for number in range(3, 15)]

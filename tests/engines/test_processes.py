@@ -18,6 +18,8 @@ from sgdec.corpus.engine import Died, Event, Job, Limits, Task
 from sgdec.engines import processes as module
 from sgdec.engines.processes import Processes
 
+pytestmark = pytest.mark.background
+
 JOB = Job("d", ".", "", "p", "greedy", {}, {"threads": 1})
 
 

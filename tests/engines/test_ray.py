@@ -26,6 +26,8 @@ from sgdec.plugins.host import install_hint
 from tests.helpers.background import short_folder
 from tests.helpers.places import ROOT
 
+pytestmark = pytest.mark.background
+
 
 @contextmanager
 def silent() -> Iterator[str]:

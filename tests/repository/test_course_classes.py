@@ -18,6 +18,8 @@ from lecturer import classes
 from sgdec.cli.main import main as sgdec
 from tests.helpers.places import ROOT
 
+pytestmark = pytest.mark.background
+
 SOLUTIONS = ROOT / "tests" / "course_solutions"
 OBEDIENT = """
 import json, sys, time

@@ -57,6 +57,14 @@ def test_a_test_file_imports_no_other() -> None:
     assert not [path for path in FILES if other.search(path.read_text(encoding="utf-8"))]
 
 
+def test_what_depends_on_signals_and_the_place_of_sockets_is_marked() -> None:
+    """`pytest -m background` runs it in the background, with SIGINT ignored and another TMPDIR."""
+    depends = re.compile(r"tests\.helpers\.(background|resumed_runs|forked_corpus)\b|\.send_signal\(")
+    found = [path for path in FILES if depends.search(path.read_text(encoding="utf-8"))]
+    assert len(found) > 5
+    assert not [path for path in found if "pytest.mark.background" not in path.read_text(encoding="utf-8")]
+
+
 def test_nothing_final_is_inherited_from() -> None:
     """A test that needs another class shows what a user cannot have."""
     sources = [path.read_text(encoding="utf-8") for source in SOURCES for path in source.rglob("*.py")]

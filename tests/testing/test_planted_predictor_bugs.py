@@ -430,6 +430,12 @@ class CoarseKey(Table):
         return [state.last // 2 for state in states]
 
 
+@breaks("test_equal_state_keys_have_equal_futures")
+class KeyIsAList(Table):
+    def state_key(self, states: Sequence[Prefix]) -> list[Hashable]:
+        return [[state.last] for state in states]  # type: ignore[list-item]
+
+
 @breaks("test_attention_is_a_distribution_over_the_source")
 class AttentionNotNormalized(BatchTable):
     def attention(self, states: Sequence[State]) -> list[Any]:

@@ -24,7 +24,7 @@ from sgdec.utilities.command import Program
 from sgdec.utility import Aggregates, aggregated, pairwise
 from tests.helpers.breadth import examples
 
-pytestmark = pytest.mark.slow  # each test starts a program
+pytestmark = [pytest.mark.slow, pytest.mark.background]  # each test starts a program
 LOOP = """
 import json, os, sys, time
 def say(answer):

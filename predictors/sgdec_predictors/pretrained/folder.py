@@ -42,6 +42,8 @@ def _of_llama_cpp(file: str | Path) -> SgdecError:
 
 def _find(model: str, download: bool) -> Path:
     """The folder, whatever its files are."""
+    if not model:
+        raise SgdecError("hf: the model has no name. Give --hf.model FOLDER, or a name on Hugging Face's site.")
     if Path(model).is_dir():
         return Path(model)
     if model.endswith(GGUF):

@@ -31,7 +31,7 @@ from sgdec.training.preparing import prepare
 from tests.helpers.ranks import forking, on_ranks
 from tests.helpers.training_case import make_config
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.background]
 
 FRAGILE = """
 import os, signal

@@ -17,6 +17,8 @@ from sgdec.training import train
 from sgdec.training.run.alone import LOCK, alone, in_turn
 from tests.helpers.training_case import make_config
 
+pytestmark = pytest.mark.background
+
 
 @pytest.mark.slow
 def test_two_processes_do_not_train_in_one_folder(tmp_path: Path) -> None:
