@@ -113,7 +113,7 @@ def parts_of(
 
 
 def _not_a_part(name: str, value: Any, host: Host, named: Sequence[str]) -> str:
-    """What to write instead of ``name=value``."""
+    """The error for ``name=value``, with the call that was meant."""
     if option := option_of(host, name, value):
         return f"{name}={value!r}: options of a part are a mapping. Write {name}={{{option!r}: {value!r}}}."
     if option := option_of(host, name):

@@ -206,7 +206,7 @@ def test_whatever_the_scheduler_can_be_told_it_is_told(monkeypatch: pytest.Monke
         (lambda: sgdec.load("wc", wc=None), "wc=None: options of a part are a mapping, such as wc={'"),  # type: ignore[arg-type]
         (lambda: sgdec.load("wc", size=4), "no setting 'size'; it is an option of 'beam'. Write beam={'size': 4}."),  # type: ignore[arg-type]
         (lambda: sgdec.load("a=fst", path="f"), "it is an option of 'fst'. Write fst={'path': 'f'}."),  # type: ignore[arg-type]
-        (lambda: sgdec.load("wc", ["beam"]), "['beam'] is not a decoder. Expected the name of a plugin, such as 'beam'"),  # type: ignore[arg-type]
+        (lambda: sgdec.load("wc", ["beam"]), "['beam'] is not a decoder. Expected the name of a plugin, such as 'b"),  # type: ignore[arg-type]
         (lambda: sgdec.load({"my lm": "wc"}), "predictors: 'my lm' is not a name."),
         (lambda: sgdec.load({"beam": "wc"}), "'beam' is the decoder."),
         (lambda: sgdec.load({"copy": 3}), "3 is not a predictor. Expected the name of a plugin, such as 'ngram'"),  # type: ignore[dict-item]

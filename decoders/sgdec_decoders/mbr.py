@@ -57,6 +57,7 @@ from pydantic import Field
 import sgdec
 from sgdec import Context, Decoder, DecoderSpec, Hypothesis, Result, SearchSpace, SgdecError, UsageError, UtilitySpec
 from sgdec.arrays import Floats, Ints
+from sgdec.context import Vocabularies
 from sgdec.protocol import Source
 from sgdec.utility import Aggregates, aggregated, pairwise
 from sgdec_decoders._fewer_utilities import Estimates, halve, prune
@@ -102,7 +103,7 @@ class MbrDecoder(Decoder):
     def __post_init__(self, context: Context | None) -> None:
         """Raises UsageError for an inner `mbr`, for options of another method, and for a utility that cannot do what
         ``method`` says."""
-        self._source_vocabulary, self._vocabulary = context.vocabularies if context else (None, None)
+        self._source_vocabulary, self._vocabulary = context.vocabularies if context else Vocabularies()
         for name, spec in (("candidates", self.candidates), ("references", self.references)):
             if spec is not None and isinstance(spec.decoder, MbrDecoder):
                 raise UsageError(f"mbr: {name} are those of another mbr, whose list has few; give sample or beam.")

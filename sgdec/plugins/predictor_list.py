@@ -136,13 +136,13 @@ def entries_of(predictors: str | Mapping[str, Any], taken: Iterable[str] = ()) -
 
 
 def _instead_of(predictors: object) -> str:
-    """What somebody meant who gave neither text nor a mapping."""
-    listed = list(predictors) if isinstance(predictors, (list, tuple, set, frozenset)) else [predictors]
-    if listed and all(isinstance(each, str) for each in listed):
-        return repr(",".join(sorted(listed) if isinstance(predictors, (set, frozenset)) else listed))
+    """The argument that was meant by one that is neither text nor a mapping."""
     if isinstance(predictors, bytes):
         return repr(predictors.decode(errors="replace"))
-    return "{NAME: PREDICTOR}, with a plugin's name, a class or an object for each"
+    listed = list(predictors) if isinstance(predictors, (list, tuple, set)) else []
+    if not listed or not all(isinstance(each, str) for each in listed):
+        return "{NAME: PREDICTOR}, with a plugin's name, a class or an object for each"
+    return repr(",".join(sorted(listed) if isinstance(predictors, set) else listed))
 
 
 class _Malformed(Exception):

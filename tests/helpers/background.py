@@ -1,4 +1,4 @@
-"""What tests need that also pass in the background: of cron, of nohup, with any folder of temporary files."""
+"""Helpers for tests that also pass in the background: of cron, of nohup, with any folder of temporary files."""
 
 from __future__ import annotations
 
