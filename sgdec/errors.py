@@ -31,7 +31,7 @@ def one_line(message: str) -> str:
     >>> one_line("a\\nb\\x1b[1m"), len(one_line("long" * 5000)), one_line("fst: .: a folder")
     ('a\\\\nb\\\\x1b[1m', 2000, "fst: '.': a folder")
     """
-    message = re.sub(r"(?<![^ ])(\.\.?)(?=: )", r"'\1'", message)
+    message = re.sub(r"(^|: )(\.\.?)(?=: )", r"\1'\2'", message)
     shown = re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]", lambda found: repr(found[0])[1:-1], message)
     if len(shown) <= LONGEST:
         return shown
