@@ -32,10 +32,11 @@ Masks = Callable[[int, torch.Tensor], list[int]]
 
 def by_sgdec(model: Path, schema: Path | None, decoder: str) -> list[str]:
     """The answers to the questions."""
-    predictors = ["hf"] if schema is None else ["hf", "grammar"]
+    predictors = "hf" if schema is None else "hf,grammar"
     options: dict[str, Any] = {} if schema is None else {"grammar": {"path": str(schema)}}
     run = sgdec.load(predictors, decoder, hf={"model": str(model), "chat": True}, max_length=TOKENS, **options)
-    return [found.best.text or "" for found in run.decode([question for question, _ in people.held_out()])]
+    results = run.decode([question for question, _ in people.held_out()])
+    return [result.hypotheses[0].text or "" if result.hypotheses else "" for result in results]
 
 
 def by_generate(model: Path, schema: Path | None, decoder: str) -> list[str]:

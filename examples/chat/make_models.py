@@ -26,6 +26,7 @@ import people
 import torch
 from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from torch import Tensor
 from transformers import (
     GPT2Config,
     GPT2LMHeadModel,
@@ -54,7 +55,7 @@ RATE, BATCH = 3e-3, 16
 SPREAD = 0.08
 """The standard deviation of the first weights. With 0.02, as large models have it, training takes three times as long."""
 IGNORED = -100
-"""The label of a token that transformers' loss leaves out."""
+"""The label of a token that PyTorch's loss leaves out."""
 
 
 def byte_level(texts: list[str]) -> Tokenizer:
@@ -122,8 +123,9 @@ def tokenizer_of(kind: str, template: str, texts: list[str]) -> PreTrainedTokeni
     return tokenizer
 
 
-def batch_of(tokenizer: Any, chats: Iterable[tuple[str, str]]) -> dict[str, torch.Tensor]:
-    """Conversations ``[rows, longest]``, and their labels: the answers, with the mark that ends them."""
+def batch_of(tokenizer: Any, chats: Iterable[tuple[str, str]]) -> tuple[Tensor, Tensor, Tensor]:
+    """Conversations, the mask of their tokens, and the labels: the answers, with the mark that ends them; each
+    ``[rows, longest]``."""
     rows = []
     for question, answer in chats:
         turns = [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
@@ -136,11 +138,11 @@ def batch_of(tokenizer: Any, chats: Iterable[tuple[str, str]]) -> dict[str, torc
     def padded(row: list[int], filling: int) -> list[int]:
         return row + [filling] * (longest - len(row))
 
-    return {
-        "input_ids": torch.tensor([padded(ids, tokenizer.pad_token_id) for ids, _ in rows]),
-        "attention_mask": torch.tensor([padded([1] * len(ids), 0) for ids, _ in rows]),
-        "labels": torch.tensor([padded(labels, IGNORED) for _, labels in rows]),
-    }
+    return (
+        torch.tensor([padded(ids, tokenizer.pad_token_id) for ids, _ in rows]),
+        torch.tensor([padded([1] * len(ids), 0) for ids, _ in rows]),
+        torch.tensor([padded(labels, IGNORED) for _, labels in rows]),
+    )
 
 
 def make(name: str, folder: Path, habit: str, steps: int) -> None:
@@ -157,7 +159,9 @@ def make(name: str, folder: Path, habit: str, steps: int) -> None:
     chats = ((question, write(person)) for question, person in people.examples(2))
     started = time.perf_counter()
     for step in range(1, steps + 1):
-        loss = model(**batch_of(tokenizer, islice(chats, BATCH))).loss
+        ids, mask, labels = batch_of(tokenizer, islice(chats, BATCH))
+        logits = model(input_ids=ids, attention_mask=mask).logits[:, :-1]  # [rows, longest - 1, V]
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels[:, 1:].flatten())
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()

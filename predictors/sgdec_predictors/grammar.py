@@ -54,8 +54,8 @@ class GrammarPredictor(BatchPredictor):
         kind: Annotated[Kind, Field(description="of the files; auto: as their names say")] = "auto",
         whitespace: Annotated[
             Whitespace,
-            Field(description='JSON: {"a":1} (compact), {"a": 1} (spaced), or any blanks between parts (flexible)'),
-        ] = "compact",
+            Field(description='JSON: any blanks between parts (flexible), {"a": 1} (spaced), or {"a":1} (compact)'),
+        ] = "flexible",
         lenient: Annotated[bool, Field(description="JSON: ignore unsupported keywords and formats")] = False,
         effort: Annotated[
             float, Field(gt=0, le=1000, description="factor of llguidance's limits on the work per grammar and token")

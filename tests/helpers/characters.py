@@ -12,12 +12,12 @@ from sgdec.text.words import SPECIAL
 
 
 class Characters:
-    """The special tokens, and printable ASCII with a line end and a few others."""
+    """The special tokens, and printable ASCII with the blanks of JSON and a few others."""
 
     fingerprint = "characters"
 
     def __init__(self) -> None:
-        self._pieces = [*SPECIAL, *map(chr, range(32, 127)), "\n", "é", "\u2028", "😀"]
+        self._pieces = [*SPECIAL, *map(chr, range(32, 127)), "\n", "é", "\u2028", "😀", "\t", "\r"]
         self.size = len(self._pieces)
 
     def encode(self, text: str) -> tuple[int, ...]:

@@ -237,16 +237,57 @@ def test_random_schemas_allow_the_values_that_conform(data: st.DataObject, tmp_p
 
 @pytest.mark.parametrize(
     ("whitespace", "expected"),
-    [("compact", (True, False, False)), ("spaced", (False, True, False)), ("flexible", (True, True, True))],
+    [
+        ("compact", (True, False, False, False, False)),
+        ("spaced", (False, True, False, False, False)),
+        ("flexible", (True, True, True, True, True)),
+        (None, (True, True, True, True, True)),
+    ],
 )
-def test_the_blanks_between_the_parts_of_a_json_text(
+def test_the_blanks_between_and_around_the_parts_of_a_json_text(
     whitespace: Any, expected: tuple[bool, ...], tmp_path: Path
 ) -> None:
     schema = {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "integer"}}}}
-    grammar = grammar_of(tmp_path, schema, whitespace=whitespace)
+    grammar = grammar_of(tmp_path, schema, **({} if whitespace is None else {"whitespace": whitespace}))
     value = {"a": [1, 2]}
-    texts = [json.dumps(value, separators=(",", ":")), json.dumps(value), '{ "a" :[1,  2]}']
-    assert tuple(accepts(grammar, text) for text in texts) == expected
+    plain = json.dumps(value)
+    texts = [json.dumps(value, separators=(",", ":")), plain, '{ "a" :[1,  2]}', json.dumps(value, indent=2)]
+    assert tuple(accepts(grammar, text) for text in (*texts, f"\r\n\t {plain} \n")) == expected
+
+
+@pytest.mark.parametrize("place", range(9))
+def test_flexible_blanks_are_as_many_as_a_deep_indent_needs_but_not_without_end(place: int, tmp_path: Path) -> None:
+    """Before and after each part of a text."""
+    grammar = grammar_of(tmp_path, {"type": "object", "properties": {"a": {"type": "array"}}})
+    parts = ["{", '"a"', ":", "[", "1", "]", "}"]
+    for blanks, expected in (("\n" + " " * 60, True), ("\n" + " " * 64, False), (" " * 65, False)):
+        text = "".join(parts[:place]) + blanks + "".join(parts[place:])
+        assert accepts(grammar, text) == expected, text
+
+
+@pytest.mark.parametrize("value", [12, "a", True, None, [], {}])
+def test_blanks_can_be_around_every_kind_of_json_text(value: object, tmp_path: Path) -> None:
+    grammar = grammar_of(tmp_path, True)
+    text = json.dumps(value)
+    assert all(accepts(grammar, each) for each in (text, f" {text}", f"\n{text}", f"{text}\n", f" {text} "))
+    assert not accepts(grammar, " ")
+
+
+OWN_BLANKS = {
+    '{"whitespace_flexible": false}': (True, False, False, False),
+    '{"whitespace_flexible": false, "item_separator": ", ", "key_separator": ": "}': (False, True, False, False),
+    '{"whitespace_flexible": true}': (True, True, True, False),
+    '{"whitespace_pattern": " "}': (True, True, False, False),
+    '{"lenient": true}': (True, True, True, True),
+}
+
+
+@pytest.mark.parametrize("own", OWN_BLANKS)
+def test_the_blanks_that_a_schema_sets_itself_have_priority(own: str, tmp_path: Path) -> None:
+    schema = {"type": "array", "items": {"type": "integer"}, "x-guidance": json.loads(own)}
+    grammar = grammar_of(tmp_path, schema)
+    texts = ["[1,2]", "[1, 2]", "[\n 1,\n 2]", "[1,2]\n"]
+    assert tuple(accepts(grammar, text) for text in texts) == OWN_BLANKS[own]
 
 
 def test_the_grammar_of_each_sentence(tmp_path: Path) -> None:
@@ -354,7 +395,7 @@ UNSPELLED = {
     'start: "cat Zoë" | "dog!Q"': "with 'Q', 'Z' (first after 'dog!'). Give a",
     'start: "Ç"': "with 'Ç' (first after ''). Give another tokenizer, or a",
     "start: /[а-я]+/": "with 'а', 'б', 'в', 'г', 'д', 'е', 'ж', 'з', ... (first after",
-    '{"required": ["Q"], "properties": {"Q": {"type": "null"}}, "type": "object"}': "with '{' (first after",
+    '{"required": ["Q"], "properties": {"Q": {"type": "null"}}, "type": "object"}': "with '{', '\\t', '\\n', '\\r', ' ' (first",
 }
 
 

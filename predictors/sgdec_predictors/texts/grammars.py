@@ -1,6 +1,7 @@
 """Grammars from files: Lark grammars and JSON schemas, in the form that llguidance compiles.
 
-A JSON schema becomes a Lark grammar of one line, ``start: %json {...}``. In both forms the option ``no_forcing`` is
+A JSON schema becomes a Lark grammar of one line, ``start: %json {...}``, with blanks around it where blanks are
+flexible: JSON allows them there, and many models begin with a blank or end with a line end. In both forms the option ``no_forcing`` is
 appended. Without it, llguidance allows only the tokens that its own tokenizer would choose for text that is forced;
 with it, every token whose text can follow.
 """
@@ -20,10 +21,13 @@ from sgdec.files import parse_json, read_lines
 
 Kind: TypeAlias = Literal["auto", "lark", "json"]
 Whitespace: TypeAlias = Literal["compact", "spaced", "flexible"]
+BLANKS = r"[ \t\r\n]{1,64}"
+"""Flexible blanks: those of JSON. They are limited so that no search continues with blanks for ever; an indent of four
+blanks reaches 15 levels."""
 SEPARATORS: dict[Whitespace, dict[str, Any]] = {
     "compact": {"whitespace_flexible": False},
     "spaced": {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "},
-    "flexible": {"whitespace_flexible": True},
+    "flexible": {"whitespace_pattern": BLANKS},
 }
 """llguidance's options for the blanks between the parts of a JSON text."""
 DIRECTIVES = '\n%llguidance {"no_forcing": true}\n'
@@ -90,7 +94,7 @@ class Grammar:
 
 
 def read_grammar(
-    path: str, kind: Kind = "auto", whitespace: Whitespace = "compact", lenient: bool = False
+    path: str, kind: Kind = "auto", whitespace: Whitespace = "flexible", lenient: bool = False
 ) -> Grammar:
     """The grammar in a file. ``auto``: a schema if the file is called ``.json``, otherwise a Lark grammar.
 
@@ -108,7 +112,9 @@ def read_grammar(
         formats = tuple(sorted(set(_formats(schema)) - FORMATS))
         if formats and not schema["x-guidance"]["lenient"]:
             raise _unsupported(path, f"formats that are not supported: {', '.join(formats)}")
-        lark, literals = f"start: %json {json.dumps(schema)}{DIRECTIVES}", "".join(_literals_of_schema(schema))
+        around = f"/({BLANKS})?/" if schema["x-guidance"].get("whitespace_pattern") == BLANKS else ""
+        lark = f"start: {around} %json {json.dumps(schema)} {around}{DIRECTIVES}"
+        literals = "".join(_literals_of_schema(schema))
         return Grammar(lark, path, of_schema=True, literals=literals, ignored_formats=formats)
     if text.lstrip().startswith("{"):  # llguidance would take it for a grammar in its own JSON format
         raise SgdecError(
@@ -149,6 +155,8 @@ def _schema(text: str, path: str, options: dict[str, Any]) -> dict[str, Any]:
     own = schema.get("x-guidance", {})
     if not isinstance(own, dict):
         raise SgdecError(f"{path}: 'x-guidance' must be an object of llguidance's options.")
+    if "whitespace_flexible" in own:  # the pattern would have priority
+        options = {name: value for name, value in options.items() if name != "whitespace_pattern"}
     return {**schema, "x-guidance": {**options, **own}}
 
 

@@ -147,6 +147,11 @@ def _listed(characters: Sequence[str]) -> str:
     return ", ".join([*map(repr, characters[:SHOWN]), *(["..."] if len(characters) > SHOWN else [])])
 
 
+def _rank(character: str) -> tuple[bool, str]:
+    """The order of characters in a message: blanks, which a schema allows nearly everywhere, come last."""
+    return character.isspace(), character
+
+
 def _silent(pieces: Sequence[bytes | None]) -> int | None:
     bits = np.array([piece == b"" for piece in pieces])
     return int.from_bytes(np.packbits(bits, bitorder="little").tobytes(), "little") if bits.any() else None
@@ -172,7 +177,7 @@ class Language:
         """Raises SgdecError if the vocabulary spells no text of the language, and warns of literals' characters that
         it does not spell. The first is found only if a few prefixes show it."""
         dead_ends = self._dead_ends()
-        following = sorted({character for prefix in dead_ends for character in prefix.next_characters()})
+        following = sorted({character for prefix in dead_ends for character in prefix.next_characters()}, key=_rank)
         if following:
             text = (dead_ends[0].text or b"").decode(errors="replace")
             raise SgdecError(

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 
 import pytest
-from sgdec_predictors.texts.grammars import Grammar, read_grammar
+from sgdec_predictors.texts.grammars import BLANKS, Grammar, read_grammar
 
 from sgdec.errors import SgdecError
 
@@ -19,7 +19,7 @@ def written(folder: Path, name: str, text: str) -> str:
 
 
 def schema_of(grammar: Grammar) -> object:
-    return json.loads(grammar.lark.removeprefix("start: %json ").partition("\n")[0])
+    return json.JSONDecoder().raw_decode(grammar.lark.partition("%json ")[2])[0]
 
 
 def test_the_name_of_a_file_says_what_it_is(tmp_path: Path) -> None:
@@ -35,11 +35,11 @@ def test_the_name_of_a_file_says_what_it_is(tmp_path: Path) -> None:
 
 def test_the_options_of_a_schema_are_its_own_first(tmp_path: Path) -> None:
     plain = read_grammar(written(tmp_path, "a.json", '{"type": "null"}'))
-    assert schema_of(plain) == {"type": "null", "x-guidance": {"whitespace_flexible": False, "lenient": False}}
+    assert schema_of(plain) == {"type": "null", "x-guidance": {"whitespace_pattern": BLANKS, "lenient": False}}
     own = read_grammar(written(tmp_path, "b.json", '{"x-guidance": {"whitespace_flexible": true}}'), lenient=True)
     assert schema_of(own) == {"x-guidance": {"whitespace_flexible": True, "lenient": True}}
-    assert schema_of(read_grammar(written(tmp_path, "c.json", "true"), whitespace="flexible")) == {
-        "x-guidance": {"whitespace_flexible": True, "lenient": False}
+    assert schema_of(read_grammar(written(tmp_path, "c.json", "true"), whitespace="compact")) == {
+        "x-guidance": {"whitespace_flexible": False, "lenient": False}
     }
 
 
