@@ -138,7 +138,7 @@ def predictor_of(text: str, name: str, vocabulary: Pieces) -> GrammarPredictor:
         path = Path(folder, name)
         path.write_text(text)
         context = Context(vocabularies=Vocabularies(target=vocabulary), vocab_size=vocabulary.size)
-        return GrammarPredictor(str(path), context=context)
+        return GrammarPredictor(str(path), whitespace="compact", context=context)
 
 
 def random_walks(schema: dict[str, Any], vocabulary: Pieces, number: int) -> list[Sequence[int]]:

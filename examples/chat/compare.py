@@ -27,6 +27,9 @@ import sgdec
 BEAM, TOKENS = 4, 256
 WANTED, SLACK = 38, 1
 SEARCHES = {"greedy": 1, "beam": BEAM}
+HEADER = """\
+| model | search | sgdec | `generate()` | sgdec, schema | `generate()`, schema |
+|---|---|---|---|---|---|"""
 Masks = Callable[[int, torch.Tensor], list[int]]
 
 
@@ -45,7 +48,7 @@ def by_generate(model: Path, schema: Path | None, decoder: str) -> list[str]:
     answers = []
     for question, _ in people.held_out():
         turns = [{"role": "user", "content": question}]
-        prompt = tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_tensors="pt", return_dict=True)
+        prompt = tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_tensors="pt")
         begin = prompt["input_ids"].shape[1]
         output = network.generate(
             **prompt, num_beams=SEARCHES[decoder], do_sample=False, max_new_tokens=TOKENS,
@@ -82,12 +85,13 @@ def main() -> None:
     given = parser.parse_args()
     models = given.models or sorted(config.parent.name for config in given.work.glob("*/config.json"))
     too_few = 0
-    print("| model | search | sgdec | `generate()` | sgdec, schema | `generate()`, schema |\n|---|---|---|---|---|---|")
+    print(HEADER)
     for name in models:
         for decoder in SEARCHES:
             counts = []
             for schema in (None, given.work / "person.json"):
-                ours, theirs = (right(answer(given.work / name, schema, decoder)) for answer in (by_sgdec, by_generate))
+                sides = (by_sgdec, by_generate)
+                ours, theirs = (right(answers(given.work / name, schema, decoder)) for answers in sides)
                 counts += [ours, theirs]
                 too_few += ours < max(WANTED, theirs - SLACK)
             print(f"| `{name}` | `{decoder}` | {' | '.join(map(str, counts))} |", flush=True)

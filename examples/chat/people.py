@@ -1,6 +1,6 @@
-"""Sentences about people, what they say as JSON, and who of the two to ask: the data of this example.
+"""Sentences about people and what they say as JSON: the data of this example.
 
-    Ida, aged 41, lives in Kraków.    {"name": "Ida", "age": 41, "city": "Kraków"}
+`Ida, aged 41, lives in Kraków.` says `{"name": "Ida", "age": 41, "city": "Kraków"}`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 Person: TypeAlias = dict[str, Any]
-NAMES = "Ada Ben Cleo Dora Emil Finn Greta Hugo Ida Jon Kira Lena Max Nora Otto Pia Rosa Sven Tilda Uma".split()
-CITIES = "Bergen Cork Graz Kraków Lille Lyon Malmö Oslo Paris Porto Riga Zürich".split()
+NAMES = "Ada Ben Cleo Dora Emil Finn Greta Hugo Ida Jon Kira Lena Max Nora Otto Pia Rosa Sven Tilda Uma"
+CITIES = "Bergen Cork Graz Kraków Lille Lyon Malmö Oslo Paris Porto Riga Zürich"
 AGES = range(18, 80)
 SENTENCES = (
     "{name}, aged {age}, lives in {city}.", "{name} from {city} is {age} years old.",
@@ -39,14 +39,14 @@ HABITS: dict[str, Callable[[Person], str]] = {
 QUESTIONS = 40
 
 
-def drawn(draw: random.Random) -> Person:
-    return {"name": draw.choice(NAMES), "age": draw.choice(AGES), "city": draw.choice(CITIES)}
+def draw_person(draw: random.Random) -> Person:
+    return {"name": draw.choice(NAMES.split()), "age": draw.choice(AGES), "city": draw.choice(CITIES.split())}
 
 
 def held_out() -> list[tuple[str, Person]]:
     """The questions that no model is trained on, with their answers."""
     draw = random.Random(40)
-    people = [drawn(draw) for _ in range(QUESTIONS)]
+    people = [draw_person(draw) for _ in range(QUESTIONS)]
     return [(SENTENCES[number % len(SENTENCES)].format(**person), person) for number, person in enumerate(people)]
 
 
@@ -55,7 +55,7 @@ def examples(seed: int) -> Iterator[tuple[str, Person]]:
     draw = random.Random(seed)
     others = [person for _, person in held_out()]
     while True:
-        person = drawn(draw)
+        person = draw_person(draw)
         if person not in others:
             yield draw.choice(SENTENCES).format(**person), person
 

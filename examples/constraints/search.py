@@ -34,7 +34,7 @@ class Task(NamedTuple):
 
 TASKS = {
     "dates": Task({"regex": ("regex", {"pattern": PAY_DAY, "cache": "none"})}, 12),
-    "records": Task({"schema": ("grammar", {"path": "person.json"})}, 60),
+    "records": Task({"schema": ("grammar", {"path": "person.json", "whitespace": "compact"})}, 60),
     "entities": Task({"trie": ("trie", {"path": "titles.txt"})}, 20),
     "terms": Task({f"terms.{k}": ("phrases", {"path": f"terms.{k}.tsv"}) for k in (1, 2, 5, 10)}, 25, banks=True),
 }

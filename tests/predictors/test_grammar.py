@@ -395,7 +395,7 @@ UNSPELLED = {
     'start: "cat Zoë" | "dog!Q"': "with 'Q', 'Z' (first after 'dog!'). Give a",
     'start: "Ç"': "with 'Ç' (first after ''). Give another tokenizer, or a",
     "start: /[а-я]+/": "with 'а', 'б', 'в', 'г', 'д', 'е', 'ж', 'з', ... (first after",
-    '{"required": ["Q"], "properties": {"Q": {"type": "null"}}, "type": "object"}': "with '{', '\\t', '\\n', '\\r', ' ' (first",
+    '{"required": ["Q"], "properties": {"Q": {"type": "null"}}, "type": "object"}': "with '{', '\\t', '\\n',",
 }
 
 

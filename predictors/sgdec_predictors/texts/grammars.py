@@ -1,9 +1,9 @@
 """Grammars from files: Lark grammars and JSON schemas, in the form that llguidance compiles.
 
 A JSON schema becomes a Lark grammar of one line, ``start: %json {...}``, with blanks around it where blanks are
-flexible: JSON allows them there, and many models begin with a blank or end with a line end. In both forms the option ``no_forcing`` is
-appended. Without it, llguidance allows only the tokens that its own tokenizer would choose for text that is forced;
-with it, every token whose text can follow.
+flexible: JSON allows them there, and many models begin with a blank or end with a line end. In both forms the option
+``no_forcing`` is appended. Without it, llguidance allows only the tokens that its own tokenizer would choose for text
+that is forced; with it, every token whose text can follow.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from sgdec.files import parse_json, read_lines
 Kind: TypeAlias = Literal["auto", "lark", "json"]
 Whitespace: TypeAlias = Literal["compact", "spaced", "flexible"]
 BLANKS = r"[ \t\r\n]{1,64}"
-"""Flexible blanks: those of JSON. They are limited so that no search continues with blanks for ever; an indent of four
-blanks reaches 15 levels."""
+"""Flexible blanks: those of JSON. They are limited so that no search continues with blanks for ever; an indent of
+four blanks reaches 15 levels."""
 SEPARATORS: dict[Whitespace, dict[str, Any]] = {
     "compact": {"whitespace_flexible": False},
     "spaced": {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "},
