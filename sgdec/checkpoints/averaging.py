@@ -93,14 +93,10 @@ def _value(options: Mapping[str, Any], name: str) -> str:
 
 def _mean(folders: Sequence[Path], config: Mapping[str, Any], host: Host | None) -> dict[str, Tensor]:
     """The averaged weights, in their stored precision."""
-    weights = folders[0] / layout.WEIGHTS
-    model = loading.build_model(config, where=str(folders[0] / layout.CONFIG), host=host, weights=weights)
-    learnt = {name for name, _ in model.named_parameters()}
     sums: dict[str, Tensor] = {}
     for folder in folders:
-        tensors = files.load_tensors(folder / layout.WEIGHTS)
-        loading.fill(model, tensors, str(folder / layout.WEIGHTS))  # checks names, shapes and values
-        for name in tensors.keys() & learnt:
+        model, tensors = loading.outline(folder, config, host)
+        for name in tensors.keys() & dict(model.named_parameters()).keys():
             sums[name] = sums.get(name, 0.0) + tensors[name].double()
     return {
         name: (sums[name] / len(folders)).to(tensor.dtype) if name in sums else tensor

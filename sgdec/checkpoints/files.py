@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
-import os
 import shutil
 import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from sgdec.errors import SgdecError, UsageError
 from sgdec.io.descriptors import flush
 from sgdec.io.documents import parse_json, read_document
-from sgdec.io.limits import DOCUMENT
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -109,41 +106,9 @@ def load_tensors(file: Path) -> dict[str, Tensor]:
     try:
         return load_file(file)
     except FileNotFoundError:
-        raise _no_tensors(file) from None
+        raise SgdecError(f"{file}: no such file. The checkpoint is incomplete; copy the whole folder.") from None
     except (SafetensorError, OSError, KeyError, MemoryError) as error:
         raise SgdecError(f"{file}: the tensor file is damaged ({error}). Copy it again or train again.") from None
-
-
-class Stored(NamedTuple):
-    """The content of a safetensors file."""
-
-    tensors: int
-    numbers: int
-    """The number of values of all tensors together."""
-
-
-def stored_in(file: Path) -> Stored:
-    """Read only the header of a safetensors file. Raises the errors of `load_tensors`."""
-    try:
-        with open(file, "rb") as content:
-            length, size = int.from_bytes(content.read(8), "little"), os.fstat(content.fileno()).st_size
-            header = parse_json(content.read(length)) if length <= min(size, DOCUMENT.value) else {}
-        shapes = [entry["shape"] for name, entry in header.items() if name != "__metadata__"]
-        numbers: int = sum(math.prod(shape) for shape in shapes)
-        if 0 < numbers <= size:  # a number takes at least one byte
-            return Stored(len(shapes), numbers)
-        reason = "its header does not fit its size"
-    except FileNotFoundError:
-        raise _no_tensors(file) from None
-    except OSError as error:
-        reason = error.strerror or str(error)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        reason = f"its header is not a JSON object of tensors: {error}"
-    raise SgdecError(f"{file}: the tensor file is damaged ({reason}). Copy it again or train again.")
-
-
-def _no_tensors(file: Path) -> SgdecError:
-    return SgdecError(f"{file}: no such file. The checkpoint is incomplete; copy the whole folder.")
 
 
 def read_json(file: Path) -> dict[str, Any]:

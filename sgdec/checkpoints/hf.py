@@ -55,9 +55,7 @@ def export(path: str | Path, output: str | Path, *, positions: int, tokenizer: b
     _refuse_others(config, folder)
     files.require_new(final)
     tokenizers = _tokenizers(folder, positions) if tokenizer else {}
-    weights = folder / layout.WEIGHTS
-    model = cast("Transformer", loading.build_model(config, where=str(folder / layout.CONFIG), weights=weights))
-    loading.load_weights(model, weights)
+    model = cast("Transformer", loading.stored_model(folder, config))
     described = describe(model, positions)
 
     def write(partial: Path) -> None:

@@ -1,17 +1,17 @@
 """Load a checkpoint's model for prediction.
 
-A model's weights are checked before they are used: their names and shapes, and that they are finite.
+A checkpoint may be damaged, or made to do harm. So its model is first built without memory and compared with the
+file of weights: names, shapes, and that the weights are finite. No option can make a model larger than its file.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sgdec.checkpoints.files import Stored, load_tensors, stored_in
+from sgdec.checkpoints.files import load_tensors
 from sgdec.checkpoints.layout import CONFIG, WEIGHTS, find_checkpoint, load_vocabularies, read_config
 from sgdec.checkpoints.quantised import SECTION, checkpoint_bounds
 from sgdec.context import Plugins, Vocabularies
@@ -25,10 +25,8 @@ if TYPE_CHECKING:
 
     AModel = TypeVar("AModel", bound=Model)
 
-SLACK = 4
-"""Limit on the tensors and numbers of a model, as a multiple of those in its file: tied tables are stored once."""
-MOST_UPDATES = 10_000_000
-"""The limit on options that do not affect the size of the model, such as numbers of updates."""
+SPARE = 10_000
+"""Limit on the parameters that a model may register beyond the tensors of its file, such as those that it ties."""
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp64": "float64"}
 """Precisions of weights, and torch's names for them."""
 
@@ -84,31 +82,24 @@ def _load(
         if precision == "int8":
             return _of_kind(kind, _load_quantised(folder, config, host, joint), path), vocabularies
         raise SgdecError(f"{path}: this model is quantised. Give --precision int8, or the model that it was made of.")
-    weights = folder / WEIGHTS
-    model = _of_kind(kind, build_model(config, where=str(folder / CONFIG), host=host, weights=weights), path)
+    model = _of_kind(kind, stored_model(folder, config, host), path)
     if precision == "int8" and not model.int8_by_row:
         raise SgdecError(
             f"{folder}: --precision int8 needs a quantised model, which this is not. "
             f"Quantise it first: sgdec quantize {folder} --output FOLDER."
         )
-    map_weights(model, weights)
     return make_ready(model, device=device, precision=precision, joint=joint), vocabularies
 
 
 def _load_quantised(folder: Path, config: Mapping[str, Any], host: Plugins | None, joint: bool) -> Model:
     """The model of a quantised checkpoint, ready to predict; see `sgdec.checkpoints.quantised`."""
-    import torch
-
     from sgdec.models.quantisation import Int8Kernels
 
-    file = folder / WEIGHTS
     bounds = checkpoint_bounds(config[SECTION], str(folder / CONFIG))
-    with torch.device("meta"):  # the replaced parameters stay on it, without memory
-        model = build_model(config, where=str(folder / CONFIG), host=host, weights=file)
-    tensors = load_tensors(file)
-    products = {name for name in tensors if name.startswith(model.replaced)}
-    fill(model, {name: tensor for name, tensor in tensors.items() if name not in products}, str(file), assign=True)
-    freeze(model, Int8Kernels({name: tensors[name] for name in products}, bounds, str(file)), joint=joint)
+    model, tensors = outline(folder, config, host)  # the replaced parameters stay without memory
+    products = {name: tensors.pop(name) for name in list(tensors) if name.startswith(model.replaced)}
+    model.load_state_dict(tensors, strict=False, assign=True)
+    freeze(model, Int8Kernels(products, bounds, str(folder / WEIGHTS)), joint=joint)
     return model.eval()
 
 
@@ -146,96 +137,82 @@ def freeze(model: Model, kernels: Kernels, *, joint: bool) -> None:
     model.freeze(model.kernels)
 
 
-def build_model(
-    config: Mapping[str, Any], *, where: str, host: Plugins | None = None, weights: Path | None = None
-) -> Model:
-    """The model that a config describes, with fresh weights.
-
-    ``weights`` is the file with its weights; if given, the config is untrusted, and its model must not be much larger
-    than the file. Raises `SgdecError` if the config does not describe a valid model.
-    """
+def build_model(config: Mapping[str, Any], *, where: str, host: Plugins | None = None) -> Model:
+    """The model that a config describes, with fresh weights. Raises `SgdecError` if it describes no valid model."""
     from sgdec.models.base import ModelContext
     from sgdec.plugins.host import Host, name_of, no_exit
     from sgdec.plugins.options import configure
 
     name = config["model"]
-    stored = None if weights is None else stored_in(weights)
     try:
         cls = (host or Host()).load("model", name)
         options = configure(cls, config["options"], name=name_of(name))
         context = ModelContext(
             config["source_vocab_size"], config["target_vocab_size"], bool(config.get("shared", False))
         )
-        if stored is not None:
-            _require_sizes(options, stored)
-        with no_exit(name), nullcontext() if stored is None else _at_most(stored):
+        with no_exit(name):
             model: Model = cls(context, **options)
-    except (UsageError, _TooLarge) as error:
+    except UsageError as error:
         raise SgdecError(f"{where}: {error}") from None
-    except (MemoryError, OverflowError, RuntimeError) as error:
-        if weights is None:
-            raise
-        reason = str(error).partition("\n")[0]
-        raise SgdecError(f"{where}: no model can be built from it ({type(error).__name__}: {reason}).") from None
     return model
 
 
-class _TooLarge(Exception):
-    def __init__(self, what: str = "its options") -> None:
-        super().__init__(f"{what} would make a model far larger than {WEIGHTS}. One of the two files is damaged.")
+def stored_model(folder: Path, config: Mapping[str, Any], host: Plugins | None = None) -> Model:
+    """The model of a checkpoint that is not quantised, with its weights: processes share the pages of the file.
 
-
-def _require_sizes(options: Mapping[str, Any], stored: Stored) -> None:
-    """Raises `_TooLarge` for an option larger than the number of all values in the model."""
-    for name, value in options.items():
-        if isinstance(value, int) and value > max(stored.numbers, MOST_UPDATES):
-            raise _TooLarge(f"{name} {value}")
-
-
-@contextmanager
-def _at_most(stored: Stored) -> Iterator[None]:
-    """Raises `_TooLarge` while a model is built if it has too many parameters, or too many numbers in them."""
-    from torch import nn
-    from torch.nn.modules.module import register_module_parameter_registration_hook
-
-    parameters = numbers = 0
-
-    def count(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
-        nonlocal parameters, numbers
-        parameters += 1
-        numbers += 0 if parameter is None else parameter.numel()
-        if parameters > SLACK * stored.tensors or numbers > SLACK * stored.numbers:
-            raise _TooLarge
-
-    hook = register_module_parameter_registration_hook(count)
-    try:
-        yield
-    finally:
-        hook.remove()
-
-
-def load_weights(model: Model, file: Path) -> None:
-    """Load a model's weights from a safetensors file. Raises the errors of `load_model`."""
-    fill(model, load_tensors(file), str(file))
-
-
-def map_weights(model: Model, file: Path) -> None:
-    """`load_weights` without a copy, for models that only predict: processes share the pages of the file."""
-    tensors = load_tensors(file)
-    check_weights(model, tensors, str(file))
+    Raises the errors of `outline`.
+    """
+    _, tensors = outline(folder, config, host)
+    model = _build_untrusted(folder, config, host)
     weights = dict(model.named_parameters(remove_duplicate=False))
     for name in tensors.keys() & weights.keys():
         weights[name].data = tensors[name].to(weights[name].dtype)
     model.load_state_dict({name: tensors[name] for name in tensors.keys() - weights.keys()}, strict=False)
+    return model
 
 
-def fill(model: Model, tensors: Mapping[str, Tensor], where: str, *, assign: bool = False) -> None:
-    """Give a model these weights; errors call them ``where``. Raises the errors of `load_model`.
+def outline(
+    folder: Path, config: Mapping[str, Any], host: Plugins | None = None
+) -> tuple[Model, dict[str, Tensor]]:
+    """The model of a checkpoint without memory for its weights, and the tensors of its file, which fit the model.
 
-    With ``assign`` the model uses the tensors without a copy, and those that `Model.replaced` names may be missing.
+    The tensors of quantised products have no counterpart in the model. Raises `SgdecError` if a file is missing or
+    damaged, if the config describes no valid model, or another one than the weights.
     """
-    check_weights(model, tensors, where, optional=model.replaced if assign else ())
-    model.load_state_dict(dict(tensors), strict=False, assign=assign)
+    from sgdec.models.shapes import TooManyParameters, shapes_only
+
+    file = folder / WEIGHTS
+    tensors = load_tensors(file)
+    try:
+        with shapes_only(len(tensors) + SPARE):
+            model = _build_untrusted(folder, config, host)
+    except TooManyParameters:
+        raise SgdecError(
+            f"{folder / CONFIG}: its options would make a model far larger than {WEIGHTS}. One of the two files is "
+            "damaged."
+        ) from None
+    replaced = model.replaced if SECTION in config else ()
+    rest = {name: tensor for name, tensor in tensors.items() if not name.startswith(replaced)}
+    check_weights(model, rest, str(file), optional=replaced)
+    return model, tensors
+
+
+def _build_untrusted(folder: Path, config: Mapping[str, Any], host: Plugins | None) -> Model:
+    """`build_model` for options that nobody has tried; no size is too large for an error in one line."""
+    try:
+        return build_model(config, where=str(folder / CONFIG), host=host)
+    except (MemoryError, OverflowError, RuntimeError, TypeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise SgdecError(
+            f"{folder / CONFIG}: no model can be built from it ({type(error).__name__}: {reason})."
+        ) from None
+
+
+def load_weights(model: Model, file: Path) -> None:
+    """Copy the weights of a safetensors file to a model. Raises the errors of `check_weights` and `load_tensors`."""
+    tensors = load_tensors(file)
+    check_weights(model, tensors, str(file))
+    model.load_state_dict(tensors, strict=False)
 
 
 def check_weights(

@@ -129,7 +129,8 @@ class Model(nn.Module, ABC):
 
     A subclass of either kind has a constructor ``__init__(self, context: ModelContext, ...)``. The other parameters
     of the constructor, typed and described, are the model's options (``--gnmt.width 512``). `presets` may name sets
-    of options.
+    of options. A constructor must not read the values of parameters, because a checkpoint is first compared with a
+    model without values (`sgdec.models.shapes`).
     """
 
     kind: ClassVar[str]

@@ -50,6 +50,7 @@ softmax.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain, repeat
 from typing import Annotated, Any, ClassVar, Literal, cast
 
 import torch
@@ -141,12 +142,12 @@ class GNMT(Seq2Seq):
         memory = 2 * width if encoder_layers == 1 else width
         self.source_embedding = nn.Embedding(context.source_vocab_size, embedding)
         self.target_embedding = nn.Embedding(context.target_vocab_size, embedding)
-        inputs = [embedding, 2 * width, *[width] * encoder_layers][:encoder_layers]
+        sizes = chain([embedding, 2 * width], repeat(width))
         self.encoder = nn.ModuleList(
-            nn.LSTM(size, width, batch_first=True, bidirectional=layer == 0) for layer, size in enumerate(inputs)
+            nn.LSTM(next(sizes), width, batch_first=True, bidirectional=layer == 0) for layer in range(encoder_layers)
         )
-        inputs = [embedding, *[width + memory] * (decoder_layers - 1)]
-        self.decoder = nn.ModuleList(nn.LSTM(size, width, batch_first=True) for size in inputs)
+        sizes = chain([embedding], repeat(width + memory))
+        self.decoder = nn.ModuleList(nn.LSTM(next(sizes), width, batch_first=True) for _ in range(decoder_layers))
         self.key = nn.Linear(memory, attention)  # U and b of equation 4
         self.query = nn.Linear(width, attention, bias=False)  # W
         self.score = nn.Linear(attention, 1, bias=False)  # v

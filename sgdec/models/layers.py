@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 
 import torch
@@ -29,8 +30,8 @@ class Dense(nn.Linear, Packable):
     def __init__(self, inputs: int, outputs: int, *, bias: bool = True, parts: int = 1) -> None:
         """``parts``: W consists of this many matrices, one above the other, each initialised by its own sizes."""
         super().__init__(inputs, outputs, bias=bias)
-        for matrix in self.weight.chunk(parts):
-            nn.init.xavier_uniform_(matrix)
+        bound = math.sqrt(3) * math.sqrt(2 / (inputs + outputs / parts))
+        nn.init.uniform_(self.weight, -bound, bound)
         if bias:
             nn.init.zeros_(self.bias)
         self._product: Product | None = None

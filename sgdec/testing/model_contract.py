@@ -16,6 +16,7 @@ from torch import Tensor
 from sgdec.errors import UsageError
 from sgdec.models.base import Model, ModelContext
 from sgdec.models.kernels import Kernels
+from sgdec.models.shapes import shapes_only
 
 TARGETS = torch.tensor([[1, 9, 8, 7, 28], [1, 3, 3, 2, 2], [1, 5, 4, 3, 2]])
 BEGIN = torch.tensor([1, 1, 1])
@@ -88,6 +89,16 @@ class ModelContract(ABC, Generic[AnyModel]):
         with torch.inference_mode():
             found = model.project(self._loop(model))
         self._same(found, expected, "a frozen model must be the same", tolerance=2e-5)
+
+    def test_it_can_be_built_without_memory(self) -> None:
+        """Before a checkpoint is loaded, it is compared with a model whose parameters have shapes, but no values."""
+        try:
+            with shapes_only(10_000):
+                outline = self.make(self.context).state_dict()
+        except RuntimeError as error:
+            raise AssertionError(f"a constructor must not read the values of tensors: {error}") from None
+        shapes = {name: tensor.shape for name, tensor in self._model().state_dict().items()}
+        assert {name: tensor.shape for name, tensor in outline.items()} == shapes, "shapes must not depend on values"
 
     @abstractmethod
     def _outputs(self, model: AnyModel, targets: Tensor = TARGETS) -> Tensor:

@@ -34,11 +34,9 @@ def quantise_checkpoint(
     files.require_new(final)
     vocabularies = layout.load_vocabularies(folder)
     source, target = (cast(StoredVocabulary, vocabulary) for vocabulary in vocabularies)
-    weights = folder / layout.WEIGHTS
-    model = loading.build_model(config, where=str(folder / layout.CONFIG), host=host, weights=weights).eval()
+    model = loading.stored_model(folder, config, host).eval()
     if not isinstance(model, Seq2Seq):
         raise UsageError(f"{folder}: this is a {model.kind}; only translation models can be quantised.")
-    loading.load_weights(model, weights)
     data = None if text is None else ParallelText.read(text, source, target)
     quantised = quantise(model, None if data is None else lambda frozen: run(frozen, data))
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from sgdec.checkpoints import loading
 from sgdec.checkpoints.averaging import average_checkpoints
-from sgdec.checkpoints.files import Stored, load_tensors, stored_in
 from sgdec.checkpoints.layout import read_config
 from sgdec.checkpoints.loading import load_language_model, load_model
 from sgdec.errors import SgdecError
@@ -56,10 +56,11 @@ def small_options(model: type[Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.usefixtures("little_memory")
-def test_no_size_of_any_model_is_believed(tmp_path: Path, name: str) -> None:
+def test_no_size_of_any_model_is_believed(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from sgdec.models.base import LanguageModel
     from sgdec.plugins.options import describe
 
+    monkeypatch.setattr(loading, "SPARE", 100)  # for speed
     cls = Host().load("model", name)
     load: Callable[..., object] = load_language_model if issubclass(cls, LanguageModel) else load_model
     folder = write_checkpoint(tmp_path / name, model=name, options=small_options(cls))
@@ -68,7 +69,7 @@ def test_no_size_of_any_model_is_believed(tmp_path: Path, name: str) -> None:
     sizes = [option.name for option in describe(cls) if option.name in SIZES]
     assert sizes
     for size in sizes:
-        for value in (10_000, 200_000, 1 << 31, HUGE):
+        for value in (10_000, 200_000, 1 << 31, HUGE, 1 << 80):
             options = {**config["options"], size: value}
             if size == "width":
                 options.pop("heads", None)
@@ -105,16 +106,10 @@ def test_average_and_quantise_hold_sizes_against_the_weights_too(tmp_path: Path,
         config = json.loads((tmp_path / name / "config.json").read_text())
         config["options"]["width"] = 200_000
         (tmp_path / name / "config.json").write_text(json.dumps(config))
-    with pytest.raises(SgdecError, match="far larger than"):
+    with pytest.raises(SgdecError, match=r"tensor .* is 32, expected 800000"):
         average_checkpoints([tmp_path / "one", tmp_path / "two"], tmp_path / "out")
-    with pytest.raises(SgdecError, match="far larger than"):
+    with pytest.raises(SgdecError, match=r"tensor .* is 32, expected 800000"):
         quantise_checkpoint(tmp_path / "one", tmp_path / "out")
-
-
-def test_the_numbers_of_a_file_are_those_of_its_tensors(gnmt: Path) -> None:
-    file = gnmt / "model.safetensors"
-    tensors = load_tensors(file).values()
-    assert stored_in(file) == Stored(len(tensors), sum(tensor.numel() for tensor in tensors))
 
 
 @pytest.mark.parametrize("file", ["model.safetensors", "config.json", "tokenizer.spm"])

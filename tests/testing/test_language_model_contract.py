@@ -122,6 +122,13 @@ class PaddingCounts(TransformerLM):
         return LanguageModel.forward(self, target_in)
 
 
+class ShapedByItsDevice(Sound):
+    def __init__(self, context: ModelContext) -> None:
+        super().__init__(context)
+        if self.softmax.weight.is_meta:
+            self.softmax.bias = None
+
+
 BUGS: dict[type[Any], str] = {
     Sound: "",
     OneRowTooFew: "answers have a row for each prefix",
@@ -133,6 +140,7 @@ BUGS: dict[type[Any], str] = {
     ThawsOtherwise: "a frozen model is the same model",
     IdleParameter: "every parameter learns and both ways agree on its gradient",
     OtherLayer: "the output layer is what projects and can start from frequencies",
+    ShapedByItsDevice: "it can be built without memory",
     PaddingCounts: "what stands before a short history does not matter",
 }
 

@@ -184,6 +184,13 @@ class LosesABiasWhenFrozen(MGU):
         super().freeze(kernels)
 
 
+@breaks("it can be built without memory")
+class ReadsItsInitialValues(MGU):
+    def __init__(self, context: ModelContext, **options: int) -> None:
+        super().__init__(context, **options)
+        self.scale = float(self.softmax.weight.norm())
+
+
 def test_the_example_breaks_nothing() -> None:
     assert broken(MGU) == {}
 

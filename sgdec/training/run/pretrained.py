@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -125,7 +125,7 @@ def start_decoder(path: str, model: Seq2Seq, name: str, vocabularies: Vocabulari
             f"{where}: its tokenizer or direction differs from the target side's. Train the language model with the "
             "--tokenizer, and the --right-left, of the translation model."
         )
-    given = _language_model_tensors(folder, config, host)
+    given = loading.stored_model(folder, config, host).state_dict()
     own = model.state_dict(keep_vars=True)
     taken = dict(_pairs(where, given, own, model.language_models[config["model"]]))
     _refuse_unequal_ties(where, given, taken, own)
@@ -146,14 +146,6 @@ class _Row(NamedTuple):
     """In the language model."""
     here: str
     """In the translation model."""
-
-
-def _language_model_tensors(folder: Any, config: Mapping[str, Any], host: Host) -> dict[str, Tensor]:
-    """All parameters of a language model by name; a tied parameter is listed under each of its names."""
-    weights = folder / layout.WEIGHTS
-    lm = loading.build_model(config, where=str(folder / layout.CONFIG), host=host, weights=weights)
-    loading.load_weights(lm, weights)
-    return dict(lm.state_dict())
 
 
 def _pairs(

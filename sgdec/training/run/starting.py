@@ -30,8 +30,7 @@ def config_of(path: str | Path, *, resumed: str | Path | None = None, host: Host
     last = None if resumed is None else Path(resumed) / "last"
     folder = layout.find_checkpoint(last if last is not None and last.exists() else path)
     config = layout.read_config(folder)
-    # Built once and discarded, to check its sizes against these weights: a new model is built without that check.
-    loading.build_model(config, where=str(folder / layout.CONFIG), host=host, weights=folder / layout.WEIGHTS)
+    loading.outline(folder, config, host)  # a new model is built without that check
     return config
 
 
