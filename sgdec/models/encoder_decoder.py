@@ -173,7 +173,10 @@ class EncoderDecoder(Seq2Seq):
         target = self.target_embedding.weight
         if tied in ("source", "all"):
             if not context.shared:
-                raise UsageError(f"tied={tied} needs one vocabulary for source and target. Use tied=target or none.")
+                steps = ", but this model's target has a token more, for steps" if self.steps else ""
+                raise UsageError(
+                    f"tied={tied} needs one vocabulary for source and target{steps}. Use tied=target or none."
+                )
             self.source_embedding.weight = target
         if tied in ("target", "all"):
             if self.softmax.in_features != target.size(1):

@@ -10,7 +10,6 @@ import resource
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,7 +21,7 @@ from sgdec.errors import SgdecError
 from sgdec.plugins.host import Host
 from sgdec.training.quantising import quantise_checkpoint
 from tests.helpers.mutation import mutants, verdict
-from tests.helpers.tiny_models import write_checkpoint
+from tests.helpers.tiny_models import small_options, write_checkpoint
 
 pytestmark = pytest.mark.slow
 
@@ -45,13 +44,6 @@ def little_memory() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_AS, (used + (2 << 30), before[1]))
     yield
     resource.setrlimit(resource.RLIMIT_AS, before)
-
-
-def small_options(model: type[Any]) -> dict[str, Any]:
-    from sgdec.plugins.options import describe
-
-    small = {"width": 8, "embedding": 8, "hidden": 8, "output": 8, "feed_forward": 8, "heads": 2, "soft": True}
-    return {option.name: small[option.name] for option in describe(model) if option.name in small}
 
 
 @pytest.mark.parametrize("name", MODELS)

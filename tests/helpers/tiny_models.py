@@ -10,8 +10,10 @@ from typing import Any
 
 from sgdec.checkpoints import files, layout, loading
 from sgdec.plugins.host import Host
+from sgdec.plugins.options import describe
 from sgdec.text import sides
 from sgdec.text.sentencepiece import SentencePieceVocabulary, train_vocabulary
+from sgdec.text.vocabulary import StoredVocabulary
 from tests.helpers.lattice_files import write_paths
 
 WIDTH = 8
@@ -31,13 +33,16 @@ def write_checkpoint(
     target: str = "abc",
     model: str = "gnmt",
     options: Mapping[str, Any] = MappingProxyType({"layers": 3, "width": WIDTH}),
+    vocabulary: StoredVocabulary | None = None,
 ) -> Path:
-    """A model of width 8 between the letters ``source`` and ``target``; other seeds, other weights."""
+    """A model of width 8 between the letters ``source`` and ``target``, or within one ``vocabulary``; other seeds,
+    other weights."""
     import torch
 
     folder.mkdir(parents=True, exist_ok=True)
     kind = Host().load("model", model)
-    vocabularies = sides.arranged([characters(source), characters(target)], sources=kind.sources, steps=kind.steps)
+    given = [vocabulary] if vocabulary else [characters(source), characters(target)]
+    vocabularies = sides.arranged(given, sources=kind.sources, steps=kind.steps)
     layout.save_vocabularies(folder, *vocabularies)
     config = {
         "format": layout.FORMAT,
@@ -56,6 +61,12 @@ def write_checkpoint(
         torch.nn.init.normal_(parameter, std=0.6)  # far from uniform
     files.save_tensors(folder / layout.WEIGHTS, loading.model_tensors(built))
     return folder
+
+
+def small_options(model: type[Any]) -> dict[str, Any]:
+    """Options with which every layer of a model has about 8 units."""
+    small = {"width": 8, "embedding": 8, "hidden": 8, "output": 8, "feed_forward": 8, "heads": 2, "soft": True}
+    return {option.name: small[option.name] for option in describe(model) if option.name in small}
 
 
 def write_lattice(path: Path, paths: Sequence[tuple[Sequence[int], float]]) -> None:
