@@ -6,7 +6,8 @@ To raise a limit, set the environment variable that the error names:
     SGDEC_MAX_CONFIG_BYTES      1 MiB     a TOML file of options
     SGDEC_MAX_DOCUMENT_BYTES   64 MiB     a JSON file, a SentencePiece model
     SGDEC_MAX_FILE_BYTES        1 GiB     a lattice or transducer, unpacked
-    SGDEC_MAX_UNPACKED_TIMES  100         unpacked size / packed size; the first 16 MiB are always allowed
+    SGDEC_MAX_UNPACKED_TIMES  100         unpacked size / packed size; the first 16 MiB are always allowed, and the
+                                          first 256 MiB of text
     SGDEC_MAX_NESTING         100         depth of nested lists and objects in JSON and TOML
     SGDEC_MAX_VOCABULARY        5 million tokens of a vocabulary without a model
     SGDEC_MAX_BATCH_BYTES       -         one array of scores, or the children that a beam keeps; by default the
@@ -25,7 +26,9 @@ from typing import IO, Any, NamedTuple
 from sgdec.errors import SgdecError, UsageError
 
 FREE = 16 << 20
-"""The number of bytes that any packed file may unpack to: short files of equal lines pack very well."""
+"""The number of bytes that any packed file may unpack to: zeros and equal records pack very well."""
+FREE_TEXT = 256 << 20
+"""The same for text, which is read line by line: lists of similar outputs pack to a three-hundredth."""
 CHUNK = 1 << 16
 """The number of bytes that are read at a time."""
 TOKENS = 1 << 31
@@ -133,7 +136,7 @@ def bounded_lines(file: IO[bytes]) -> Iterator[bytes | SgdecError]:
 def gunzipped(data: bytes, name: str) -> bytes:
     """The unpacked members of a gzip file. Raises `EOFError` or `zlib.error` if it is damaged, `SgdecError` if it
     exceeds a limit."""
-    most = _allowance(len(data))
+    most = _allowance(len(data), FREE)
     parts, size = [], 0
     while data:
         member = zlib.decompressobj(16 + zlib.MAX_WBITS)
@@ -188,8 +191,9 @@ class _Guarded(_Counted):
 
     def readinto(self, buffer: Any) -> int:
         size = super().readinto(buffer)
-        if self.count > FREE and self.count > _allowance(self._packed.count):
-            raise _bomb(self._name, _allowance(self._packed.count))
+        most = _allowance(self._packed.count, FREE_TEXT)
+        if self.count > most:
+            raise _bomb(self._name, most)
         return size
 
     def close(self) -> None:
@@ -197,9 +201,9 @@ class _Guarded(_Counted):
         self._packed.close()
 
 
-def _allowance(packed: int) -> int:
-    """The number of bytes that ``packed`` bytes may unpack to."""
-    return max(FREE, packed * UNPACKED.value)
+def _allowance(packed: int, free: int) -> int:
+    """The number of bytes that ``packed`` bytes may unpack to; ``free``: whatever they are."""
+    return max(free, packed * UNPACKED.value)
 
 
 def _bomb(name: str, most: int) -> SgdecError:

@@ -96,7 +96,7 @@ def test_an_id_of_many_digits_costs_its_line_alone(digits: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", [".gz", ".zst"])
 def test_a_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str) -> None:
-    monkeypatch.setattr(limits, "FREE", 1 << 16)
+    monkeypatch.setattr(limits, "FREE_TEXT", 1 << 16)
     pack = {".gz": gzip.compress, ".zst": importlib.import_module(ZSTD).compress}[ending]
     path = tmp_path / f"bomb{ending}"
     path.write_bytes(pack(b"\n" * (2 * MEGABYTE)))
@@ -107,6 +107,15 @@ def test_a_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     assert lines < MEGABYTE
     monkeypatch.setenv("SGDEC_MAX_UNPACKED_TIMES", "1000000")
     assert sum(1 for _ in read_lines(path)) == 2 * MEGABYTE
+
+
+def test_text_that_packs_very_well_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "list.gz"
+    lines = [b"%d ||| %b||| -1.25\n" % (n // 100, b"the house is small " * 50) for n in range(20_000)]
+    path.write_bytes(gzip.compress(b"".join(lines)))
+    unpacked = sum(map(len, lines))
+    assert unpacked > max(limits.FREE, path.stat().st_size * limits.UNPACKED.value), "the case tests nothing"
+    assert sum(1 for _ in read_lines(path)) == len(lines)
 
 
 def test_lattices_are_not_unpacked_beyond_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
