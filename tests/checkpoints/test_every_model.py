@@ -96,6 +96,19 @@ def test_a_model_is_loaded_averaged_started_from_and_converted(
         export(one, tmp_path / "hf", positions=16, tokenizer=False)
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "size"),
+    [
+        ("gnmt", {"layers": 32, "width": 2}, 100),
+        ("shallow", {"width": 1, "embedding": 1, "attention": 1}, len(SPECIAL)),
+        ("gnmt", {"width": 2, "constrained": True, "anneal_updates": 10**9}, 100),
+    ],
+    ids=["many layers", "one unit", "an option that is no size"],
+)
+def test_an_odd_model_is_loaded(tmp_path: Path, name: str, options: dict[str, Any], size: int) -> None:
+    load_model(write_checkpoint(tmp_path, model=name, options=options, vocabulary=words(size)))
+
+
 @pytest.mark.parametrize("tied", ["source", "all"])
 @pytest.mark.parametrize("name", ["hard-attention", "multi-source-hard"])
 def test_a_target_with_steps_cannot_be_tied_to_a_source(tmp_path: Path, name: str, tied: str) -> None:
