@@ -67,7 +67,9 @@ SHORTER = {
     "docs/tutorial/from-a-prompt.md:2": [("--train-lines 2000 --test-lines 50", "--train-lines 200 --test-lines 10")],
     "docs/howto/training.md:1": [("--train-lines 200 --test-lines 20", "--train-lines 80 --test-lines 10")],
     "docs/howto/tune.md:1": [
-        ("range(200)", "range(80)"), ("texts[:100]", "texts[:40]"), ("texts[100:]", "texts[40:]")
+        ("range(200)", "range(80)"),
+        ("texts[:100]", "texts[:40]"),
+        ("texts[100:]", "texts[40:]"),
     ],
     "docs/howto/tune.md:5": [("--folder tuned", "--folder tuned --seeds 1")],
     "examples/model/README.md:1": [("200 --test-lines 20", "80 --test-lines 10"), ("--epochs 3", "--epochs 2")],
