@@ -58,7 +58,7 @@ demo() {
     begin "make demo"
     TIMEFORMAT='installed in %R s, %U s + %S s of CPU'
     time "$python" install.py demo 2>&1 | heard
-    make demo PYTHON="$python"
+    make demo PYTHON="$python" | tee "$work/demo.txt"
     local size
     size="$(du -sm .venv | cut -f 1)"
     echo "$size MB in .venv"
@@ -67,9 +67,15 @@ demo() {
 }
 
 readme() {
-    begin "the blocks of the README and of the tutorial, with what make demo installs"
-    .venv/bin/python -m pip install -q -c constraints.txt pytest pytest-xdist hypothesis
-    .venv/bin/python -m pytest -q tests/repository/test_docs.py -k "(README or first-hour) and not (examples or docs/)"
+    begin "README and the first hour, block by block, with what make demo installs"
+    cp -r demo "$work/elsewhere"
+    (
+        . .venv/bin/activate
+        cd "$work/elsewhere"
+        for page in README.md docs/tutorial/first-hour.md; do
+            python "$work/clone/tests/helpers/documentation.py" "$work/clone/$page" "$work/demo.txt"
+        done
+    )
 }
 
 plugin() {
