@@ -140,8 +140,8 @@ def decode(given: dict[str, Any], dotted: running.Options) -> int:
                     if problem is not None:
                         tally.warn(outcome.source.id, problem)
     tally.report()
-    running.summarise(run, scheduler, signature)
     running.report_refusals(refusals)
     tally.report_limited(loaded.lengths)
+    running.summarise(run, scheduler, signature)
     tally.report_unproven()
     return 1 if tally.failed or rows.failed else 0

@@ -338,16 +338,16 @@ def summarise(run: Run, scheduler: Scheduler, signature: Mapping[str, str]) -> N
 def report_refusals(refusals: Refusals) -> None:
     """Log which predictors forbid, at most of the steps, what models want."""
     for line in refusals.lines():
-        log.warning(line)
+        log.info(f"Note: {line}.")
 
 
 def report_limited(limited: int, outputs: int, lengths: LengthRule) -> None:
     """Log how many outputs have the full length, if there are any: more tokens could not follow."""
     if limited:
         end = "ends" if limited == 1 else "end"
-        log.warning(
-            f"{limited:,} of {counted(outputs, 'output')} {end} at the length limit, where only </s> can follow; "
-            f"{lengths.way_out}"
+        log.info(
+            f"Note: {limited:,} of {counted(outputs, 'output')} {end} at the length limit, where only </s> can follow; "
+            f"{lengths.way_out}."
         )
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -90,7 +91,7 @@ class Run:
     options: Mapping[str, Mapping[str, Any]]
     """The options of each part as its constructor received them, by the part's name."""
     threads: int | None = None
-    """The number of PyTorch's threads when the run began; None = PyTorch is not loaded."""
+    """The number of PyTorch's threads when the run began; None = the present one."""
 
     @property
     def products(self) -> list[Products]:
@@ -108,7 +109,7 @@ class Run:
         """
         from sgdec import signature
 
-        config = self.config
+        config, torch = self.config, sys.modules.get("torch")
 
         def part(name: str, plugin: Any) -> str:
             return signature.part(name, plugin, config.options.get(name, {}), self.options[name])
@@ -128,7 +129,7 @@ class Run:
             **({"lengths": f"in {unit}"} if unit else {}),
             "precision": config.precision,
             "device": config.device,
-            **({"threads": str(self.threads)} if self.threads else {}),
+            **({"threads": str(self.threads or torch.get_num_threads())} if torch else {}),
             "seed": str(config.seed),
         }
 

@@ -347,8 +347,8 @@ def test_the_length_limit_is_a_factor_or_a_number(
     run = ["--predictors", "wc", "--wc.weight", "-1", "--vocab-size", "4", "--input-format", "ids"]
     ran = decode(*run, "--decoder", "greedy", *args, "in.ids")
     assert [len(line.split()) for line in ran.lines] == lengths
-    assert ran.err.splitlines()[-1] == (
-        "Warning: 2 of 2 outputs end at the length limit, where only </s> can follow; --max-length N allows more"
+    assert ran.err.splitlines()[-2] == (
+        "Note: 2 of 2 outputs end at the length limit, where only </s> can follow; --max-length N allows more."
     )
 
 
@@ -370,7 +370,7 @@ def test_the_last_lines_count_the_outputs_that_end_at_the_length_limit(
     run = ["--predictors", "forced", "--forced.path", "out.ids", "--vocab-size", "5", "--input-format", "ids"]
     ran = decode(*run, "--decoder", "greedy", "--max-length", limit, "in.ids", status=int(int(limit) < 3))
     warnings = [line for line in ran.err.splitlines() if "length limit" in line]
-    assert warnings == ([] if said is None else [f"Warning: {said}"])
+    assert warnings == ([] if said is None else [f"Note: {said}."])
 
 
 def test_text_comes_out_as_text_whatever_the_terminal_speaks(

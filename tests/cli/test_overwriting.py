@@ -23,7 +23,7 @@ TEXTS = {
     "score": {"predictors", "device"},
     "sweep": {"predictors", "decoder", "device"},
     "tune": {"predictors", "decoder", "device", "alphas"},
-    "train": {"model", "preset", "device"},
+    "train": {"model", "preset", "device", "threads"},
     "tokenizer": {"normalization"},
     "ngrams": {"range_"},
     "cluster": {"device"},

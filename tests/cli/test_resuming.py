@@ -270,7 +270,7 @@ def test_what_is_complete_stays_and_that_is_said(folder: Path, said: Said, leave
         (["--seed", "2", "in"], "out was begun with seed 0, and this is 2."),
         (["--wc.weight", "-2", "in"], "out was begun with predictors -1*wc, and this is -2*wc."),
         (["--decoder", "dfs", "in"], "out was begun with decoder greedy, and this is dfs."),
-        (["--max-length", "2", "in"], "out was begun with max_length (none), and this is 2."),
+        (["--max-length", "2", "in"], "out was begun with max_length_factor 2.0, and this is (none)."),
         (["--deterministic", "in"], "out was begun with deterministic (none), and this is True."),
         (["--output-format", "ids", "in"], "out was begun with output_format text, and this is ids."),
         (["--range", "1:2", "in"], "out was begun with range None, and this is 1:2."),
