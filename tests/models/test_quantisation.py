@@ -18,6 +18,7 @@ from sgdec.checkpoints import files
 from sgdec.checkpoints.loading import load_model
 from sgdec.cli.main import main
 from sgdec.errors import SgdecError, UsageError
+from sgdec.models import kernels
 from sgdec.models.base import ModelContext, Seq2Seq
 from sgdec.models.gnmt import GAMMA, GNMT
 from sgdec.models.kernels import Kernels, RowKernels, int8_by_row, packed_linear, packs
@@ -355,8 +356,15 @@ def test_its_products_are_those_of_rows_in_8_bits() -> None:
     assert not torch.equal(RowKernels().linear(weight)(x), packed_linear(weight)(x))
 
 
-def test_steps_of_a_transformer_in_int8_are_one_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Totals of a beam are those of a pass over all steps, and in a deterministic run no batch changes them."""
+def test_steps_of_a_transformer_in_int8_are_one_pass(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Totals of a beam are those of a pass over all steps, and in a deterministic run no batch changes them.
+
+    Keys and values stay in fp32 here: in bf16 some inputs are rounded to the next step, which is large on processors
+    whose inputs have 7 bits.
+    """
+    monkeypatch.setattr(kernels, "packs", lambda dtype: False)
     folder, text = transformer(tmp_path / "model", norm="pre"), tmp_path / "in.txt"
     text.write_text("a b c\nb\nc c a b\n")
     command = ["decode", "--predictors", "nmt", "--nmt.model", str(folder), "--precision", "int8"]
@@ -376,7 +384,7 @@ def test_steps_of_a_transformer_in_int8_are_one_pass(tmp_path: Path, capsys: pyt
         with torch.inference_mode():
             outputs = model(source, torch.tensor([source.size(1)]), torch.tensor([[1, *tokens]]))
             steps = torch.log_softmax(model.project(outputs)[0], -1)
-        assert score == pytest.approx(float(steps[range(len(tokens) + 1), [*tokens, 2]].sum()), abs=0.05)
+        assert score == pytest.approx(float(steps[range(len(tokens) + 1), [*tokens, 2]].sum()), abs=1e-4)
 
 
 def test_a_transformer_with_recurrent_layers_stays_in_floating_point(tmp_path: Path) -> None:
