@@ -25,6 +25,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import sgdec
 
 BEAM, TOKENS = 4, 256
+"""The default size of a beam in sgdec, and the default limit of causal models."""
 WANTED, SLACK = 38, 1
 SEARCHES = {"greedy": 1, "beam": BEAM}
 HEADER = """\
@@ -37,7 +38,7 @@ def by_sgdec(model: Path, schema: Path | None, decoder: str) -> list[str]:
     """The answers to the questions."""
     predictors = "hf" if schema is None else "hf,grammar"
     options: dict[str, Any] = {} if schema is None else {"grammar": {"path": str(schema)}}
-    run = sgdec.load(predictors, decoder, hf={"model": str(model), "chat": True}, max_length=TOKENS, **options)
+    run = sgdec.load(predictors, decoder, hf={"model": str(model), "chat": True}, **options)
     results = run.decode([question for question, _ in people.held_out()])
     return [result.hypotheses[0].text or "" if result.hypotheses else "" for result in results]
 

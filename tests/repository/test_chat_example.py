@@ -1,5 +1,5 @@
-"""The promise of ``examples/chat``: sgdec and transformers read its folders alike, models are trained on the answers to
-other questions than the held-out ones, and the masks of the comparison allow right answers."""
+"""The promise of ``examples/chat``: sgdec and transformers read its folders alike, models are trained on the answers
+to other questions than the held-out ones, and the masks of the comparison allow right answers."""
 
 from __future__ import annotations
 
