@@ -1,4 +1,4 @@
-"""How many of 40 questions each model of `make_models.py` answers right: in sgdec and in transformers' `generate()`.
+"""Right answers to the 40 questions, of each model of `make_models.py`: in sgdec and in `generate()` of transformers.
 
     python compare.py WORK [MODEL...]
 
