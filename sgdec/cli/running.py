@@ -346,8 +346,8 @@ def report_limited(limited: int, outputs: int, lengths: LengthRule) -> None:
     if limited:
         end = "ends" if limited == 1 else "end"
         log.info(
-            f"Note: {limited:,} of {counted(outputs, 'output')} {end} at the length limit, where only </s> can follow; "
-            f"{lengths.way_out}."
+            f"Note: {limited:,} of {counted(outputs, 'output')} {end} at the length limit, where only </s> can "
+            f"follow; {lengths.way_out}."
         )
 
 
