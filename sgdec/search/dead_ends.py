@@ -15,8 +15,8 @@ from sgdec.search.constellation import Constellation
 from sgdec.search.node import Node
 from sgdec.sparse import SparseRow
 
-NAMED = 5
-"""The number of tokens that are named."""
+NAMED, SHOWN = 5, 20
+"""The most tokens that are named as allowed or forbidden, and those at the end of a prefix that are shown."""
 NameOf: TypeAlias = Callable[[int], str]
 """The name of a token in a message."""
 
@@ -36,7 +36,7 @@ def dead_end(constellation: Constellation, node: Node, name_of: NameOf) -> str |
             found.append(f"{column.name} {said}")
     if not found:
         return None
-    tokens = " ".join(map(name_of, node.tokens))
+    tokens = "... " * (node.length > SHOWN) + " ".join(map(name_of, node.tokens[-SHOWN:]))
     prefix = f"the longest prefix, {tokens}" if tokens else "the empty prefix"
     return f"After {prefix}{', which has the full length' if ending else ''}: {'; '.join(found)}."
 

@@ -141,6 +141,14 @@ def test_a_search_without_a_hypothesis_says_what_could_follow_its_longest_prefix
             assert where in str(outcome.error)
 
 
+@pytest.mark.parametrize(("length", "omission"), [(20, ""), (21, "... "), (300, "... ")])
+def test_a_search_without_a_hypothesis_shows_the_end_of_its_longest_prefix(length: int, omission: str) -> None:
+    arcs: dict[int, dict[int, tuple[float, int]]] = {place: {3: (-0.1, place + 1)} for place in range(length - 1)}
+    lattice = Lattice({**arcs, length - 1: {4: (-0.1, length)}, length: {}})
+    (outcome,) = together(Constellation.of({"lattice": lattice}), GreedyDecoder(), [Source(1, (3,), max_length=400)])
+    assert f"After the longest prefix, {omission}{'3 ' * 19}4: lattice allows nothing." in str(outcome.error)
+
+
 def test_tokens_of_a_dead_end_are_named_by_their_pieces() -> None:
     vocabulary = WordVocabulary((*SPECIAL, "a", "it's", "b"))
     lattice = Lattice({0: {3: (-0.1, 1)}, 1: {4: (-0.1, 2), 6: (-0.2, 2)}, 2: {}})
