@@ -134,6 +134,8 @@ class HfPredictor(BatchPredictor):
             _note_bare_sources(model)
         vocabulary = cast("PretrainedVocabulary | None", vocabularies.source)
         reader = Reader(prompt, chat, vocabulary, source=source)
+        if vocabulary and vocabulary.has_chat_template and source and not (chat or vocabulary.mark_in(prompt or "")):
+            _note_chat_template(model)
         attends = attention is not None
         module = context.once(
             ("hf", folder.resolve(), attends), partial(load_module, folder, context, attention=attends)
@@ -399,6 +401,14 @@ def _note_bare_sources(model: str) -> None:
     log.info(
         f"Note: hf: {model} has no tokenizer, so nothing is added to sources. Encoders expect what a tokenizer adds, "
         "usually 2 (</s>) at the end: give it with the ids."
+    )
+
+
+@cache
+def _note_chat_template(model: str) -> None:
+    log.info(
+        f"Note: hf: {model} has a chat template, which is not used. A model that was tuned on conversations answers "
+        "well only in it: --hf.chat true."
     )
 
 

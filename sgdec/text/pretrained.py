@@ -103,7 +103,18 @@ class PretrainedVocabulary:
 
     def mark_in(self, text: str) -> str | None:
         """A mark that a text spells, which `encode_prompt` would read as a mark; None if there is none."""
-        return next((str(mark) for mark in self._tokenizer.all_special_tokens if mark in text), None)
+        return next((mark for mark in self._written if mark in text), None)
+
+    @cached_property
+    def _written(self) -> list[str]:
+        """The marks that `encode_prompt` reads. Some have no role, such as ``<|start_header_id|>`` of Llama 3."""
+        added = self._tokenizer.added_tokens_decoder.values()
+        return [*map(str, self._tokenizer.all_special_tokens), *(str(each) for each in added if each.special)]
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether `encode_chat` can be used."""
+        return getattr(self._tokenizer, "chat_template", None) is not None
 
     def encode_chat(self, message: str) -> tuple[int, ...]:
         """The tokens of a conversation in the tokenizer's chat template: a user's message, and the marks after which

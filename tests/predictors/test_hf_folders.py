@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sgdec_predictors.hf import _note_chat_template
 
 from sgdec.cli.main import main
 from tests.helpers.pretrained import write_model
@@ -103,6 +104,24 @@ def test_the_source_can_be_a_message_of_a_chat(causal: Path, tmp_path: Path) -> 
     found = decoded(causal, tmp_path, "--hf.chat", "true", "--hf.prompt", "the {source}")
     form = "<|im_start|>user\nthe {}<|im_end|>\n<|im_start|>assistant\n"
     assert found == [generated(causal, form.format(line)) for line in LINES]
+
+
+@pytest.mark.parametrize(
+    ("options", "noted"),
+    [
+        ((), True),
+        (("--hf.prompt", "the {source}"), True),
+        (("--hf.chat", "true"), False),
+        (("--hf.prompt", "<|im_start|>user {source}"), False),
+        (("--hf.source", "false"), False),
+    ],
+)
+def test_a_chat_template_that_is_not_used_is_noted(
+    causal: Path, tmp_path: Path, options: tuple[str, ...], noted: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _note_chat_template.cache_clear()
+    decoded(causal, tmp_path, *options)
+    assert capsys.readouterr().err.count("has a chat template, which is not used.") == noted
 
 
 def test_without_the_source_a_causal_model_is_a_language_model(causal: Path, tmp_path: Path) -> None:

@@ -21,7 +21,12 @@ def test_a_source_adds_no_special_tokens_to_a_prompt(tmp_path: Path) -> None:
     qwen(tmp_path)
     vocabulary = load_pretrained(tmp_path)[0]
     prompted, plain = Reader("<|im_start|>{source}<|im_end|>", vocabulary=vocabulary), Reader(vocabulary=vocabulary)
-    for text, mark in (("the cat", None), ("the <|im_end|> cat", "<|im_end|>"), ("a<|endoftext|>", "<|endoftext|>")):
+    for text, mark in (
+        ("the cat", None),
+        ("the <|im_end|> cat", "<|im_end|>"),
+        ("a<|endoftext|>", "<|endoftext|>"),
+        ("the <|im_start|>cat", "<|im_start|>"),  # has no role in the tokenizer's settings
+    ):
         source = Source(1, vocabulary.encode(text), text)
         assert plain.tokens(source) == vocabulary.encode(text)
         if mark is None:
