@@ -259,7 +259,8 @@ TARGETS: tuple[FileTarget, ...] = (
     target("grammar", "decode --predictors grammar,wc --grammar.path grammar.lark --tokenizer mixed.json "
            "--max-length 4 in.txt", "in.txt mixed.json grammar.lark:lark", rows=SENTENCES),
     target("grammar of a schema", "decode --predictors grammar,wc --grammar.path schema.json --tokenizer mixed.json "
-           "--max-length 8 in.txt", "in.txt mixed.json schema.json:schema", rows=SENTENCES),
+           "--grammar.whitespace compact --max-length 8 in.txt", "in.txt mixed.json schema.json:schema",
+           rows=SENTENCES),
     target("regex", "decode --predictors regex,wc --regex.path patterns.txt --regex.cache none "
            "--tokenizer letters.spm --max-length 4 in.txt", "in.txt letters.spm patterns.txt:patterns",
            rows=SENTENCES),
@@ -420,7 +421,8 @@ NO_PATHS = frozenset({
     ("score", "predictors"), ("skipvocab", "tokens"), ("sweep", "axis"), ("sweep", "decoder"), ("sweep", "device"),
     ("sweep", "predictors"), ("syncbeam", "symbol"), ("tokenizer", "normalization"), ("tune", "alphas"),
     ("tune", "bounds_of"), ("tune", "decoder"), ("tune", "device"), ("tune", "predictors"),
-    ("train", "device"), ("train", "model"), ("train", "preset"), ("view", "sentences"), ("wordlist", "cache"),
+    ("train", "device"), ("train", "model"), ("train", "preset"), ("train", "threads"), ("view", "sentences"),
+    ("wordlist", "cache"),
 })  # fmt: skip
 """Parameters of plugins and commands that can be any text, and name no file. (Damaged files of a cache are tested in
 `tests.predictors.test_regex`.)"""

@@ -87,7 +87,7 @@ def usable_cores() -> int:
     return min([most, *(max(1, int(pool.cores)) for pool in _groups())])
 
 
-class Run(Protocol):
+class NumericRun(Protocol):
     """A run whose scores the number of threads may change."""
 
     def agrees(self, numbers: Collection[int]) -> bool:
@@ -101,7 +101,7 @@ class Threads:
         self._start: Load | None = None
         """The load before a run was loaded that imports PyTorch; None = the number is the user's."""
         self._automatic = False
-        self._runs: WeakSet[Run] = WeakSet()
+        self._runs: WeakSet[NumericRun] = WeakSet()
         self._period: Load | None = None
         """The load at the beginning of the present period."""
         self._short: list[float] = []
@@ -147,7 +147,7 @@ class Threads:
             torch.set_num_threads(number)
         return number
 
-    def join(self, run: Run) -> None:
+    def join(self, run: NumericRun) -> None:
         """From now on the number changes only if this run agrees, until it is forgotten."""
         self._runs.add(run)
 

@@ -88,7 +88,8 @@ def pieces(texts: list[str]) -> Tokenizer:
     """SentencePiece's BPE, as in Llama 2."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "tokenizer.model").write_bytes(sentencepiece(texts, "bpe"))
-        Path(folder, "tokenizer_config.json").write_text('{"tokenizer_class": "LlamaTokenizer", "legacy": false}')
+        config = b'{"tokenizer_class": "LlamaTokenizer", "legacy": false}'
+        Path(folder, "tokenizer_config.json").write_bytes(config)
         return LlamaTokenizer.from_pretrained(folder).backend_tokenizer
 
 

@@ -36,7 +36,7 @@ from sgdec_predictors.wrapping.own_sources import in_own_tokens
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from sgdec.models.kernels import Products
+    from sgdec.models.kernels import MatrixProducts
     from sgdec.vocabularies import PretrainedVocabulary, Roles
     from sgdec_predictors.pretrained.prefixes import Prefix, Prefixes
 
@@ -75,7 +75,7 @@ class HfPredictor(BatchPredictor):
     """A model of `transformers`."""
 
     max_score = 0.0
-    products: Products | None = None
+    products: MatrixProducts | None = None
     """How products are computed here; None for a model that was not loaded here."""
 
     def __init__(
@@ -111,7 +111,7 @@ class HfPredictor(BatchPredictor):
         ] = False,
         context: Context | None = None,
     ) -> None:
-        from sgdec.models.kernels import Products
+        from sgdec.models.kernels import MatrixProducts
         from sgdec.vocabularies import read_roles
         from sgdec_predictors.pretrained.folder import find_folder, reading, vocabularies_in
         from sgdec_predictors.pretrained.loading import load_module
@@ -140,7 +140,7 @@ class HfPredictor(BatchPredictor):
         module = context.once(
             ("hf", folder.resolve(), attends), partial(load_module, folder, context, attention=attends)
         )
-        self.products = Products(context.precision, context.device, is_packed(module))
+        self.products = MatrixProducts(context.precision, context.device, is_packed(module))
         with reading(folder, "the settings of the model cannot be used"):
             settings = module.generation_config
             self._begin_with(module, settings, roles, vocabularies, reader, context, ends, attention)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from sgdec.models.base import Memory, Seq2Seq
     from sgdec.models.cuda_graphs import Step
     from sgdec.models.jointly import Stopwatch
-    from sgdec.models.kernels import Products
+    from sgdec.models.kernels import MatrixProducts
 Found = TypeVar("Found")
 
 HISTORY_BLOCK = 16
@@ -152,11 +152,11 @@ class NmtPredictor(BatchPredictor):
         return f"deterministic: {self._watch}" if self._watch is not None else None
 
     @property
-    def products(self) -> Products:
+    def products(self) -> MatrixProducts:
         """How the model's products are computed here."""
-        from sgdec.models.kernels import Products
+        from sgdec.models.kernels import MatrixProducts
 
-        return Products(self._precision, self._device, self._model.packed)
+        return MatrixProducts(self._precision, self._device, self._model.packed)
 
     def _in_parts(self, work: Callable[..., Found], sentences: Sequence[int], *columns: Sequence[Any]) -> list[Found]:
         """``work(*columns)`` at once; in a deterministic run separately for consecutive rows of one sentence."""

@@ -27,7 +27,7 @@ from sgdec.protocol import Candidates
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from sgdec.models.kernels import Products
+    from sgdec.models.kernels import MatrixProducts
     from sgdec.models.nplm import NPLM
 
 Window = tuple[int, ...]
@@ -66,11 +66,11 @@ class NplmPredictor(BatchPredictor):
         return load_vocabularies(model)
 
     @property
-    def products(self) -> Products:
+    def products(self) -> MatrixProducts:
         """How the model's products are computed here."""
-        from sgdec.models.kernels import Products
+        from sgdec.models.kernels import MatrixProducts
 
-        return Products(self._precision, self._device, self._model.packed)
+        return MatrixProducts(self._precision, self._device, self._model.packed)
 
     def initialize_batch(self, sources: Sequence[Source]) -> list[Window]:
         return [self._first] * len(sources)

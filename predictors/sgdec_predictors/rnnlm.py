@@ -26,7 +26,7 @@ from sgdec.slots import PrefixPool, Trail
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from sgdec.models.kernels import Products
+    from sgdec.models.kernels import MatrixProducts
 
 
 class RnnlmPredictor(BatchPredictor):
@@ -65,11 +65,11 @@ class RnnlmPredictor(BatchPredictor):
         return load_vocabularies(model)
 
     @property
-    def products(self) -> Products:
+    def products(self) -> MatrixProducts:
         """How the model's products are computed here."""
-        from sgdec.models.kernels import Products
+        from sgdec.models.kernels import MatrixProducts
 
-        return Products(self._precision, self._device, self._model.packed)
+        return MatrixProducts(self._precision, self._device, self._model.packed)
 
     def initialize_batch(self, sources: Sequence[Source]) -> list[Trail]:
         return [self._first] * len(sources)

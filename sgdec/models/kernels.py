@@ -233,7 +233,7 @@ def packs(dtype: torch.dtype) -> bool:
 
 
 @dataclass(frozen=True)
-class Products:
+class MatrixProducts:
     """How a model computes its matrix products here; its text is for the last lines of a run."""
 
     precision: str

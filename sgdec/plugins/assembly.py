@@ -46,7 +46,7 @@ from sgdec.suggest import suggest
 from sgdec.utility import Utility
 
 if TYPE_CHECKING:
-    from sgdec.models.kernels import Products
+    from sgdec.models.kernels import MatrixProducts
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Run:
     """The number of PyTorch's threads when the run began; None = the present one."""
 
     @property
-    def products(self) -> list[Products]:
+    def products(self) -> list[MatrixProducts]:
         """How the models compute their matrix products, each way once."""
         inside = [part for member in self.constellation.members for part in _inside(member.predictor)]
         return list(dict.fromkeys(filter(None, (getattr(part, "products", None) for part in inside))))

@@ -20,8 +20,8 @@ from sgdec.models.kernels import (
     LEVELS,
     NARROW_LEVELS,
     Int8Maker,
+    MatrixProducts,
     Product,
-    Products,
     fbgemm_int8,
     int8_by_row,
     int8_linear,
@@ -299,18 +299,18 @@ def test_inputs_are_narrower_where_the_processor_would_overflow() -> None:
 
 def test_a_run_says_how_products_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "packs", lambda dtype: dtype in kernels.PACKED)
-    assert str(Products("bf16", "cpu", packed=True)) == "bf16, weights packed by oneDNN"
-    assert str(Products("fp64", "cpu", packed=True)) == "fp64, weights as they are"
-    assert str(Products("fp32", "cuda", packed=True)) == "fp32 on cuda"
+    assert str(MatrixProducts("bf16", "cpu", packed=True)) == "bf16, weights packed by oneDNN"
+    assert str(MatrixProducts("fp64", "cpu", packed=True)) == "fp64, weights as they are"
+    assert str(MatrixProducts("fp32", "cuda", packed=True)) == "fp32 on cuda"
     monkeypatch.setattr(kernels, "packs", lambda dtype: False)
-    assert str(Products("fp32", "cpu", packed=True)) == "fp32, weights as they are"
+    assert str(MatrixProducts("fp32", "cpu", packed=True)) == "fp32, weights as they are"
     for way, said in (
         ((onednn_int8, LEVELS), "8 bits by oneDNN"),
         ((fbgemm_int8, NARROW_LEVELS), "8 bits by FBGEMM, inputs in 7 bits"),
         ((plain_int8, LEVELS), "8 bits by float64, which is slow"),
     ):
         monkeypatch.setattr(kernels, "int8_way", lambda way=way: way)
-        assert str(Products("int8", "cpu", packed=True)) == said
+        assert str(MatrixProducts("int8", "cpu", packed=True)) == said
 
 
 def test_a_bound_that_is_the_number_of_steps_is_a_bound() -> None:

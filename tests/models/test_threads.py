@@ -17,7 +17,7 @@ from sgdec import BatchPredictor, Context, Source
 from sgdec.checkpoints.loading import make_ready
 from sgdec.context import Vocabularies
 from sgdec.models.base import Model, ModelContext, Seq2Seq
-from sgdec.models.kernels import Products
+from sgdec.models.kernels import MatrixProducts
 from sgdec.plugins.host import Host
 from tests.helpers.breadth import some
 
@@ -84,5 +84,5 @@ def test_a_model_that_says_so_scores_the_same_with_any_number_of_threads(family:
 def test_products_in_other_precisions_do_not_agree() -> None:
     """Their sums are split among threads."""
     for precision, packed in (("bf16", True), ("fp64", True), ("fp32", False), ("int8", False)):
-        assert not Products(precision, "cpu", packed).agree((1, 2))
-    assert Products("bf16", "cuda", packed=False).agree((1, 2))  # whatever the CPU does
+        assert not MatrixProducts(precision, "cpu", packed).agree((1, 2))
+    assert MatrixProducts("bf16", "cuda", packed=False).agree((1, 2))  # whatever the CPU does

@@ -12,7 +12,7 @@ from sgdec_predictors.nmt import NmtPredictor
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from sgdec.models.kernels import Products
+    from sgdec.models.kernels import MatrixProducts
 
 
 class ReducedNmtPredictor(NmtPredictor):
@@ -40,7 +40,7 @@ class ReducedNmtPredictor(NmtPredictor):
         return self._columns / (self._projections * self.vocabularies.target.size) if self._projections else 0.0
 
     @property
-    def products(self) -> Products:
+    def products(self) -> MatrixProducts:
         """How the model's products are computed here; those onto active tokens are not packed."""
         return replace(super().products, packed=False)
 
