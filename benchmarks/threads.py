@@ -3,8 +3,9 @@
 Three cases: GNMT many at once and one at a time (beam 5), and a Transformer one at a time (greedy). Each is decoded
 by new processes, in turn: with ``--threads auto``, with one thread, and with one thread for each core. Waiting
 threads spin as long as GNU's OpenMP has it by default, as long as ``--spins`` says, or not at all (passive). Half
-of the runs are alone, half beside processes that only count. All have to give the same outputs and scores. Prints
-the median of output tokens/s with the range, and its ratio to one thread in the same circumstances.
+of the runs are alone, half beside processes that only count. Outputs are as long as their sources, whatever the
+models have learned. All have to give the same outputs and scores. Prints the median of output tokens/s with the
+range, and its ratio to one thread in the same circumstances.
 
     python benchmarks/threads.py --gnmt WORK/a/best --transformer WORK/t/best --input DATA/test_2016_flickr.en.gz
         [--busy 1] [--rounds 5] [--sentences 64] [--spins 1000 10000]
@@ -41,7 +42,8 @@ import sgdec
 model, decoder, batch_size, threads, file = json.loads(sys.argv[1])
 sentences = open(file, encoding="utf-8").read().splitlines()
 options = {"beam": {"size": 5}} if decoder == "beam" else {}
-run = sgdec.load("nmt", decoder, nmt={"model": model}, batch_size=batch_size, threads=threads, **options)
+options |= {"nmt": {"model": model}, "wc": {"weight": -20.0}}  # all outputs are as long as their sources
+run = sgdec.load("nmt,wc", decoder, batch_size=batch_size, threads=threads, max_length_factor=1, **options)
 list(run.decode(sentences[:8]))
 started = time.perf_counter()
 best = [result.best for result in run.decode(sentences)]

@@ -23,8 +23,6 @@ from weakref import WeakSet
 
 USERS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 """The variables with which users set the number of threads."""
-SPINNING = {"GOMP_SPINCOUNT": "10000"}
-"""The number of looks of a waiting thread of GNU's OpenMP before it sleeps; read when PyTorch is imported."""
 NEARLY = 0.75
 """This share of a core counts as a free one."""
 SHORTEST = 0.1
@@ -111,11 +109,9 @@ class Threads:
         self._note: str | None = None
 
     def begin(self) -> None:
-        """Remember the load before anything is loaded, and shorten the spinning of PyTorch's threads."""
+        """Remember the load before anything is loaded."""
         if self._start is not None or "torch" in sys.modules:
             return
-        if not any(name in os.environ for name in (*SPINNING, "OMP_WAIT_POLICY")):
-            os.environ.update(SPINNING)
         if not any(name in os.environ for name in USERS):
             self._start = Load.now()
 

@@ -57,7 +57,6 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> Threads:
     with monkeypatch.context() as patched:
         for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
             patched.delenv(name, raising=False)
-        patched.setenv("GOMP_SPINCOUNT", "1")  # so that nothing is set
         patched.delitem(sys.modules, "torch")
         number.begin()
     return number
