@@ -148,7 +148,8 @@ def test_make_uses_the_python_that_is_named_or_else_that_of_the_environment(
     for path in (tmp_path / ".venv" / name for name in files):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch(0o755)
-    clean = {name: value for name, value in os.environ.items() if name not in ("PYTHON", "MAKEFLAGS")}
+    outer = ("PYTHON", "MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES")  # of the make that runs the tests
+    clean = {name: value for name, value in os.environ.items() if name not in outer}
     for goal, part in (("demo", "demo"), ("test", "all"), ("install", "all")):
         make = ["make", "-n", "-f", ROOT / "Makefile", goal, *words]
         done = subprocess.run(make, cwd=tmp_path, capture_output=True, text=True, env=clean)
