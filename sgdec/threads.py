@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import threading
 import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -54,35 +55,43 @@ class Load:
         return cls(time.monotonic(), time.process_time(), (*_machine(), *_groups()))
 
     def free_since(self, earlier: Load) -> float:
-        """The number of cores, on average, that this process has used or could have used; infinite if unknown."""
+        """The number of cores, on average, that this process has used or could have used.
+
+        All that it may use (`usable_cores`) where the system does not tell.
+        """
         seconds, used = self.wall - earlier.wall, self.used - earlier.used
         free = [
             pool.cores - max(0.0, pool.busy - before.busy - used) / seconds
             for pool, before in zip(self.pools, earlier.pools, strict=False)
         ]
-        return min(free, default=float("inf"))
+        return min([usable_cores(), *free])
 
 
 def whole_cores(free: float, processes: int = 1) -> int:
     """The number of threads for each of several processes that share free cores.
 
-    >>> whole_cores(1.8), whole_cores(1.3), whole_cores(0.2), whole_cores(3.9, processes=2)
-    (2, 1, 1, 2)
+    >>> whole_cores(1.8), whole_cores(1.3), whole_cores(0.2), whole_cores(3.9, processes=2), whole_cores(15, 4)
+    (2, 1, 1, 2, 3)
     """
-    return max(1, int(free / processes + 1 - NEARLY))
+    return max(1, int((free + 1 - NEARLY) / processes))
 
 
 def free_cores() -> float:
-    """The number of cores that no other process uses, at most `usable_cores`; the answer takes `SHORTEST` seconds."""
+    """The number of cores that no other process uses; the answer takes `SHORTEST` seconds."""
     earlier = Load.now()
     time.sleep(SHORTEST)
-    return min(usable_cores(), Load.now().free_since(earlier))
+    return Load.now().free_since(earlier)
 
 
 def usable_cores() -> int:
     """The number of cores that this process may use, whether they are free or not."""
     most = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min([most, *(max(1, int(pool.cores)) for pool in _groups())])
+
+
+def set_by_user() -> bool:
+    """Whether the environment says the number of threads."""
+    return any(name in os.environ for name in USERS)
 
 
 class NumericRun(Protocol):
@@ -100,6 +109,8 @@ class Threads:
         """The load before a run was loaded that imports PyTorch; None = the number is the user's."""
         self._automatic = False
         self._runs: WeakSet[NumericRun] = WeakSet()
+        self._lock = threading.Lock()
+        """Held to read or change the runs, which can be loaded in several threads."""
         self._period: Load | None = None
         """The load at the beginning of the present period."""
         self._short: list[float] = []
@@ -112,40 +123,44 @@ class Threads:
         """Remember the load before anything is loaded."""
         if self._start is not None or "torch" in sys.modules:
             return
-        if not any(name in os.environ for name in USERS):
+        if not set_by_user():
             self._start = Load.now()
 
     def choose(
-        self, wanted: int | Literal["auto"], *, by_load: bool = True, fixed: bool = False
+        self, setting: int | Literal["auto"], *, by_load: bool = True, fixed: bool = False
     ) -> int | None:
-        """Set and return the number: ``wanted``; for auto, that of the free cores, if the user has set nothing.
+        """Set and return the number for a new run: ``setting``; for auto, that of the free cores, unless the user has
+        set another one.
 
         Without ``by_load`` all cores count as free. ``fixed``: the number must not change later. Returns None if
         PyTorch is not loaded.
         """
         start, self._start = self._start, None
+        self._period, self._note, self._waited = None, None, 0.0  # those of an earlier run
+        self._short.clear()
         if "torch" not in sys.modules:
             return None
         import torch
 
         number = torch.get_num_threads()
-        if wanted == "auto" and start is not None:
+        if setting == "auto" and start is not None:
             number = min(number, usable_cores())
             time.sleep(max(0.0, SHORTEST - (time.monotonic() - start.wall)))
             free = Load.now().free_since(start)
             if by_load and (fewer := whole_cores(free)) < number:
                 self._note = f"{fewer}, because other processes work: {free:.1f} of {number} cores were free"
                 number = fewer
-        elif wanted != "auto":
-            number = wanted
-        self._automatic = (start is not None or self._automatic) and wanted == "auto" and by_load and not fixed
+        elif setting != "auto":
+            number = setting
+        self._automatic = (start is not None or self._automatic) and setting == "auto" and by_load and not fixed
         if number != torch.get_num_threads():
             torch.set_num_threads(number)
         return number
 
     def join(self, run: NumericRun) -> None:
         """From now on the number changes only if this run agrees, until it is forgotten."""
-        self._runs.add(run)
+        with self._lock:
+            self._runs.add(run)
 
     def watch(self) -> None:
         """Look for free cores, once in a period; continue with fewer threads if there were too few in two periods."""
@@ -165,7 +180,9 @@ class Threads:
         if len(self._short) < 2:
             return
         had = f"{number} threads had {sum(self._short) / len(self._short):.1f} cores"
-        if self._automatic and all(run.agrees((number, fewer)) for run in self._runs):
+        with self._lock:
+            runs = list(self._runs)
+        if self._automatic and all(run.agrees((number, fewer)) for run in runs):
             torch.set_num_threads(fewer)
             self._short.clear()
             self._waited, self._note = 0.0, f"{had}; continued with {fewer}"
@@ -192,8 +209,8 @@ def _machine() -> Iterator[Pool]:
     for line in lines:
         name, *ticks = line.split()
         if name[:3] == "cpu" and name[3:].isdigit() and int(name[3:]) in usable:
-            user, nice, system, _idle, _waiting, irq, softirq, steal = map(int, ticks[:8])
-            busy += user + nice + system + irq + softirq + steal
+            idle = slice(3, 5)  # idle, and waiting for a disk
+            busy += sum(map(int, ticks[:8])) - sum(map(int, ticks[idle]))
     yield Pool(len(usable), busy / tick)
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -194,3 +195,36 @@ def test_the_scarcest_cores_count() -> None:
     later = Load(20.0, 15.0, (Pool(64, 1300.0), Pool(2, 65.0)))
     assert later.free_since(earlier) == pytest.approx(2 - 0.5)
     assert whole_cores(later.free_since(earlier)) == 1
+
+
+def test_where_the_system_does_not_tell_all_cores_count_as_free(
+    machine: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On macOS and Windows."""
+    counted = Load.now
+    monkeypatch.setattr(Load, "now", lambda: replace(counted(), pools=()))
+    machine += [7.0] * 6
+    number = begun(monkeypatch)
+    assert number.choose("auto") == 8
+    number.join(run := Run())
+    for _ in range(4):
+        number.watch()
+    assert torch.get_num_threads() == 8 and number.summary() is None
+    del run
+
+
+def test_a_new_run_knows_nothing_of_the_run_before(machine: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    machine += [0.0, 0.0, 0.0]
+    number = begun(monkeypatch)
+    number.choose("auto")
+    number.join(run := Run(agrees=False))
+    machine += [5.0] * 4
+    for _ in range(4):
+        number.watch()
+    assert number.summary() is not None
+    assert number.choose("auto") == 8 and number.summary() is None
+    machine += [0.0, 5.0]
+    number.watch()  # a new period begins
+    number.watch()
+    assert number.summary() is None, "a busy second is chance, whatever was before this run"
+    del run

@@ -74,13 +74,13 @@ class RowStates(ABC):
             for k, (member, weight) in enumerate(zip(constellation.members, self.weights, strict=True))
         ]
         width = constellation.vocab_size or _width(answers)
-        given = [
+        answered = [
             Column(name, scores, range(rows), [self.weights[k]] * rows)
             for k, (name, scores) in enumerate(zip(constellation.names, answers, strict=True))
         ]
-        constellation.answered(given)
+        constellation.answered(answered)
         columns = {
-            k: replace(each, scores=_for_all_tokens(each.scores, each.name, width)) for k, each in enumerate(given)
+            k: replace(each, scores=_for_all_tokens(each.scores, each.name, width)) for k, each in enumerate(answered)
         }
         if constellation.renormalized:
             columns = renormalized(columns, constellation.renormalized, [None] * rows, width)

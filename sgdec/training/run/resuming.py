@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 from sgdec.checkpoints import layout
 from sgdec.context import Vocabularies
 from sgdec.errors import SgdecError, UsageError
-from sgdec.threads import usable_cores
+from sgdec.threads import set_by_user, usable_cores
 from sgdec.training.config import DEFAULTS, Metric, TrainConfig
 from sgdec.training.data.text import Text
 from sgdec.training.data.workspace import WORKSPACE, Workspace
@@ -177,9 +177,10 @@ def precision(config: TrainConfig, earlier: Mapping[str, Any]) -> str:
 
 
 def threads(config: TrainConfig, earlier: Mapping[str, Any]) -> int | Literal["auto"]:
-    """The threads of the settings; for auto, those of the resumed run, so that it equals one uninterrupted run."""
-    stored: int | Literal["auto"] = earlier.get("threads", "auto")
-    if config.threads != "auto" or stored == "auto":
+    """The threads of the settings; for auto, those of the resumed run, so that it equals one uninterrupted run,
+    unless the environment names another number."""
+    stored: int | None = earlier.get("threads")
+    if config.threads != "auto" or stored is None or set_by_user():
         return config.threads
     return min(stored, usable_cores())
 
